@@ -54,8 +54,8 @@ pub struct LoadOptions {
     pub prompt_memory: u64,
     /// LoRA adapters, which are added to the weights; by default those that models.toml names.
     pub lora: Vec<LoraAdapter>,
-    /// A smaller model with the same tokens, which proposes what the answer may say next; by default none. It changes no answer, and
-    /// makes long ones faster. A name as for [`Model::open`](crate::Model::open).
+    /// A smaller model with the same tokens, which proposes what the answer may say next; by default none. It changes answers
+    /// at most by rounding, and makes long ones faster. A name as for [`Model::open`](crate::Model::open).
     pub draft_model: Option<String>,
     /// Only the vocabulary: enough to render and count, not to decode.
     pub vocabulary_only: bool,

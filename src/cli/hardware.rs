@@ -15,7 +15,7 @@ pub struct HardwareOptions {
     #[arg(long, value_name = "FILE[:SCALE]", help_heading = "Model", value_parser = adapter)]
     pub lora: Vec<LoraAdapter>,
 
-    /// Let a smaller model with the same tokens propose what the answer may say next: a name as for --model. It changes no answer, and makes long ones faster
+    /// Let a smaller model with the same tokens propose what the answer may say next: a name as for --model. It changes answers at most by rounding, and makes long ones faster
     #[arg(long, value_name = "MODEL", help_heading = "Model")]
     pub draft_model: Option<String>,
 
