@@ -328,4 +328,14 @@ fn what_a_draft_costs_is_measured_after_an_answer() {
     let prompt = engine.tokenize(&[Piece { text: "fox".to_owned(), literal: false }]).unwrap();
     write(&mut engine, &prompt);
     assert!(engine.draft.as_ref().unwrap().costs.get().is_some());
+
+    let draft_model = Some(small.display().to_string());
+    let options = LoadOptions { draft_model, threads: Some(1), ..LoadOptions::default() };
+    let mut fresh = LlamaEngine::load(&large, options).unwrap();
+    fresh.draft.as_mut().unwrap().costs = Arc::default();
+    let sequences = parallel::Sequences::new(&fresh, 1).unwrap();
+    let (mut sequence, end) = sequences.take().unwrap();
+    write(&mut *sequence, &prompt);
+    end.end();
+    assert!(fresh.draft.as_ref().unwrap().costs.get().is_some());
 }

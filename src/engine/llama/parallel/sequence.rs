@@ -170,6 +170,10 @@ impl Engine for Sequence {
 
     fn remember(&mut self, reading: Duration) {
         let shared = Arc::clone(&self.shared);
+        // Beside another context that decodes, nothing can be timed.
+        if let Some(draft) = self.draft.as_ref().filter(|_| shared.layout.contexts == 1) {
+            draft.measure(&shared.model, &shared.threads, &shared.options);
+        }
         let Some(prompts) = shared.prompts.as_ref().filter(|prompts| prompts.is_worth_writing(&self.cached, reading))
         else {
             return;
