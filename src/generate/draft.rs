@@ -39,8 +39,6 @@ pub(super) struct Drafter {
     right: f32,
     let_go: usize,
     model: FromModel,
-    /// Whether the last proposal came from the model.
-    by_model: bool,
 }
 
 impl Drafter {
@@ -51,7 +49,6 @@ impl Drafter {
             right: 1.5 * BREAK_EVEN,
             let_go: 0,
             model: FromModel::default(),
-            by_model: false,
         }
     }
 
@@ -72,23 +69,19 @@ impl Drafter {
         }
         let Some(at) = (SHORTEST..=LONGEST).rev().find_map(|run| seen(&self.text, run)) else { return Vec::new() };
         self.let_go = 0;
-        self.by_model = false;
         self.text[at..].iter().take(length).copied().collect()
     }
 
     /// Proposes at most `most` tokens that a draft model would write; none while it does not pay.
     pub(super) fn ask(&mut self, model: DraftModel<'_>, limits: &Limits<'_>, most: usize) -> Vec<Token> {
-        self.by_model = true;
         self.model.propose(model, &self.text, limits, most)
     }
 
     /// Records that `right` of `proposed` tokens were correct.
     pub(super) fn learn(&mut self, proposed: usize, right: usize) {
-        if self.by_model {
-            self.model.learn(proposed, right);
-        } else if proposed > 0 {
+        if !self.model.learn(proposed, right) && proposed > 0 {
             self.right += WEIGHT * (right as f32 / proposed as f32 - self.right);
-            self.length = if right == proposed { (2 * self.length).min(MOST) } else { right.max(FIRST) };
+            self.length = next_length(self.length, proposed, right);
         }
     }
 
@@ -98,6 +91,11 @@ impl Drafter {
             self.model.end(model.engine);
         }
     }
+}
+
+/// How many tokens to propose after `right` of `proposed` ones were correct, of which there were `length` at most.
+fn next_length(length: usize, proposed: usize, right: usize) -> usize {
+    if right == proposed { (2 * length).min(MOST) } else { right.max(FIRST) }
 }
 
 /// The position after the last earlier occurrence of the last `run` tokens.

@@ -258,20 +258,13 @@ fn a_file_that_is_no_draft_model_for_the_model_says_why() {
     let merges = Val::Strs(vec![b"z y".to_vec()]);
     let other = GgufBuilder::random("llama").set("tokenizer.ggml.tokens", Val::Strs(letters));
     write("other.gguf", other.set("tokenizer.ggml.merges", merges));
-    let ask = |model: &str, draft: &str| {
-        run(callwright(home.path()).current_dir(home.path()).args([
-            "run",
-            "fox",
-            "-n",
-            "12",
-            "--temp",
-            "0",
-            "-m",
-            model,
-            "--draft-model",
-            draft,
-        ]))
+    let answer = |model: &str, more: &[&str]| {
+        run(callwright(home.path())
+            .current_dir(home.path())
+            .args(["run", "fox", "-n", "12", "--temp", "0", "-m", model])
+            .args(more))
     };
+    let ask = |model: &str, draft: &str| answer(model, &["--draft-model", draft]);
     for (model, draft, why) in [
         ("deep.gguf", "deep.gguf", "it has 100% of its size, so that a draft takes more time than it can save"),
         ("deep.gguf", "mamba.gguf", "a recurrent or hybrid model cannot drop tokens"),
@@ -285,16 +278,7 @@ fn a_file_that_is_no_draft_model_for_the_model_says_why() {
         assert!(ran.code == 2 && ran.out.is_empty() && ran.err.contains(why), "{model} {draft}: {ran:?}");
         assert!(!ran.err.contains("panicked"), "{ran:?}");
     }
-    let plain = run(callwright(home.path()).current_dir(home.path()).args([
-        "run",
-        "fox",
-        "-n",
-        "12",
-        "--temp",
-        "0",
-        "-m",
-        "deep.gguf",
-    ]));
+    let plain = answer("deep.gguf", &[]);
     let helped = ask("deep.gguf", "small.gguf");
     assert!(helped.code == plain.code && helped.out == plain.out && plain.out.len() > 4, "{plain:?} {helped:?}");
     let two = run(callwright(home.path()).current_dir(home.path()).args([

@@ -3,7 +3,7 @@
 //! It writes the tokens that it holds for the likeliest, one after the other, as long as it is sure enough of all of them. (Speculative
 //! decoding: Leviathan, Kalman and Matias, 2023. What is proposed here is only compared with what the large model samples.)
 
-use super::{FIRST, MOST, PATIENCE, WEIGHT};
+use super::{FIRST, MOST, PATIENCE, WEIGHT, next_length};
 use crate::Result;
 use crate::engine::sampler::likeliest_token;
 use crate::engine::{DraftModel, Engine, Token, common};
@@ -108,13 +108,14 @@ impl FromModel {
         Ok(true)
     }
 
-    /// Records how many tokens of the last draft were proposed, and `right`.
-    pub(super) fn learn(&mut self, proposed: usize, right: usize) {
-        let Some(spent) = self.spent.take() else { return };
+    /// Records how many tokens of its last draft were proposed, and `right`; false if the last draft was not the model's.
+    pub(super) fn learn(&mut self, proposed: usize, right: usize) -> bool {
+        let Some(spent) = self.spent.take() else { return false };
         self.saves += WEIGHT * (right as f32 - spent - self.saves);
         if proposed > 0 {
-            self.length = if right == proposed { (2 * self.length).min(MOST) } else { right.max(FIRST) };
+            self.length = next_length(self.length, proposed, right);
         }
+        true
     }
 
     /// The answer is over.
