@@ -128,7 +128,7 @@ pub struct PromptFolder {
     pub folder: PathBuf,
     /// Bytes to keep; what was not used for the longest time is removed.
     pub budget: u64,
-    /// Keep all prompts, not only those that took more than half a second to read.
+    /// Keep prompts that took less than half a second to read, too.
     pub always: bool,
 }
 
@@ -143,8 +143,9 @@ impl PromptFolder {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlashAttention {
-    /// On the CPU, flash attention for prompts, and full attention for the answer: each is the faster one there, and the
-    /// number of threads does not change the result. On a GPU, and beyond 16,384 tokens, as llama.cpp decides.
+    /// On the CPU, flash attention for long prompts and for up to 256 tokens in all, and full attention for other answers: each is the
+    /// faster one there, and the number of threads does not change the result. On a GPU, and beyond 16,384 tokens, as llama.cpp
+    /// decides.
     #[default]
     Auto,
     /// Always flash attention. On the CPU, the number of threads then changes the last bits of the result.

@@ -55,7 +55,7 @@ pub struct HardwareOptions {
     #[arg(long, help_heading = "Hardware")]
     mlock: bool,
 
-    /// Keep prompts that take long to read on disk, for later runs that begin alike: in the cache folder (auto), or all prompts in DIR; `callwright cache` shows them
+    /// Keep prompts that take long to read on disk, for later runs that begin alike: in the cache folder (auto), or in DIR, with prompts that take less time, too; `callwright cache` shows them
     #[arg(long, value_name = "auto|off|DIR", default_value = "auto", help_heading = "Hardware")]
     prompt_cache: OsString,
 

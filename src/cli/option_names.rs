@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// What the library writes, and what the program writes in its place.
-const NAMES: [(&str, &str); 29] = [
+const NAMES: [(&str, &str); 30] = [
     ("set `Options::constrain` to off", "use --constrain off"),
     ("`Options::constrain`", "--constrain"),
     ("`Options::max_tokens`", "--max-tokens"),
@@ -16,6 +16,7 @@ const NAMES: [(&str, &str); 29] = [
     ("`Options::select_tools`", "--select-tools"),
     ("`Limits::max_turns`", "--max-turns"),
     ("`LoadOptions::context`", "--ctx"),
+    ("`LoadOptions::gpu_layers`", "--gpu-layers"),
     ("`ModelBuilder::format` gives", "--format NAME|FILE gives"),
     ("`ModelBuilder::format`", "--format"),
     ("`Options::explain`", "--explain"),

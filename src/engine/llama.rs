@@ -38,11 +38,16 @@ use std::time::{Duration, Instant};
 
 /// Maximum tokens decoded in one call. llama.cpp's own default for the physical batch.
 const BATCH: usize = 512;
+/// What to do about a file that cannot be loaded in a build for a GPU.
+const ON_GPU: &str = "if the GPU's memory is too small, a smaller `LoadOptions::gpu_layers` helps; -vv shows llama.cpp's messages while loading";
 
 /// Up to this many tokens the CPU computes attention in full while it decodes an answer. Flash attention divides such a step
 /// among the threads from 512 tokens on, so that their number changes the result, and its speed was measured at 0.4.
 /// Beyond this limit, the score matrices would take gigabytes.
 const LONG_CONTEXT: usize = 16 * 1024;
+/// In a context of up to so many tokens, flash attention does not divide a step among the threads either, and it leaves out the
+/// cells that are still empty, which full attention does not: a step was measured at 0.94 of the time.
+const SHORT_CONTEXT: usize = 256;
 /// From this many tokens at a time on, a prompt is read with flash attention: up to twice as fast.
 const FLASH_FROM: usize = 256;
 /// Space for up to this many tokens of an answer is made when they come: most answers are short, and clearing it takes longer than
@@ -76,6 +81,9 @@ pub(crate) struct LlamaEngine {
     prompts: Option<Arc<PromptCache>>,
     /// How many of the tokens were read as flash attention reads a prompt.
     read_with_flash: usize,
+    /// How many of the tokens were decoded in a short context. A sequence that begins with such tokens is not kept for other
+    /// prompts: a longer one reads them in another way, and would have another answer with the cache than without.
+    short: usize,
     /// Whether the rest of the prompt is read with flash attention though it is short, as without a cache.
     goes_on: bool,
     /// A number of tokens after which the state is kept, since another prompt has begun with the same ones.
@@ -115,11 +123,12 @@ impl LlamaEngine {
                 true
             });
         }
-        let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
-            let why = because(&error.to_string());
-            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
-                .hint("use -vv to see llama.cpp's messages while loading")
-        })?;
+        let model =
+            LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
+                let why = because(&error.to_string());
+                Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
+                    .hint(if has_gpu() { ON_GPU } else { "use -vv to see llama.cpp's messages while loading" })
+            })?;
         let info = words::describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
         let prompts = prompts(path, &info, &options, can_truncate(&model));
@@ -147,6 +156,7 @@ impl LlamaEngine {
             rows: Vec::new(),
             prompts: None,
             read_with_flash: 0,
+            short: 0,
             goes_on: false,
             checkpoint: 0,
             pool: Pool::default(),
@@ -175,6 +185,24 @@ impl LlamaEngine {
         let made = Context::new(&self.model, shape, &self.options, &self.pool);
         tracing::debug!(tokens, flash_attention, elapsed = ?began.elapsed(), "made a context");
         made
+    }
+
+    /// A context for answers, with the faster kind of attention.
+    fn context_for(&mut self, tokens: usize) -> Result<Context> {
+        let kind = self.options.flash_attention(tokens.max(self.most));
+        if self.can_move && tokens <= SHORT_CONTEXT && kind == sys::LLAMA_FLASH_ATTN_TYPE_DISABLED {
+            match self.new_context(tokens, sys::LLAMA_FLASH_ATTN_TYPE_ENABLED) {
+                Ok(context) => return Ok(context),
+                Err(_) => self.can_move = false,
+            }
+        }
+        self.new_context(tokens, kind)
+    }
+
+    /// Whether the sequence is in a short context with flash attention.
+    fn is_short(&self) -> bool {
+        let is_short = |context: &Context| context.is_flash_attention() && context.room() <= SHORT_CONTEXT;
+        self.can_move && self.context.as_ref().is_some_and(is_short)
     }
 
     /// The context that has the sequence.
@@ -217,7 +245,7 @@ impl LlamaEngine {
     fn forget(&mut self) {
         self.rows.clear();
         self.cached.clear();
-        self.read_with_flash = 0;
+        (self.read_with_flash, self.short) = (0, 0);
     }
 
     /// Moves the sequence to where `tokens` more are decoded the fastest.
@@ -317,6 +345,9 @@ impl LlamaEngine {
         if flash && whole {
             self.read_with_flash = self.cached.len();
         }
+        if self.is_short() {
+            self.short = self.cached.len();
+        }
         Ok(())
     }
 }
@@ -369,12 +400,14 @@ impl Engine for LlamaEngine {
         let wanted = tokens.max(2 * size).min(self.context_limit().max(tokens));
         let size = self.options.context.unwrap_or(wanted).max(tokens);
         let (state, flash, cached) = (self.state(), self.read_with_flash, std::mem::take(&mut self.cached));
+        let short = self.short;
         self.forget();
         // First, so that both need not fit into memory.
         (self.context, self.flash) = (None, None);
-        self.context = Some(self.new_context(size, self.options.flash_attention(size.max(most)))?);
+        self.context = Some(self.context_for(size)?);
         if let Some(state) = state {
             self.set_state(&cached, flash, &state);
+            self.short = short.min(self.cached.len());
         }
         Ok(())
     }
@@ -399,14 +432,24 @@ impl Engine for LlamaEngine {
         }
         self.cached.truncate(kept);
         self.read_with_flash = self.read_with_flash.min(kept);
+        self.short = self.short.min(kept);
     }
 
     fn recall(&mut self, prompt: &[Token], most: usize) {
+        (self.goes_on, self.checkpoint) = (false, 0);
         let Some(prompts) = self.prompts.clone() else { return };
-        let shared = common(&self.cached, prompt);
-        if self.cached.len() >= shared + WORTH {
+        let mut shared = common(&self.cached, prompt);
+        if self.short == 0 && self.cached.len() >= shared + WORTH {
             let (context, cached) = (self.flash.as_mut().or(self.context.as_mut()), &self.cached);
             prompts.keep(cached, self.read_with_flash, || context?.state(0));
+        }
+        if self.is_short() {
+            return;
+        }
+        if self.short > 0 && shared <= SHORT_CONTEXT && most >= shared + FLASH_FROM {
+            // The little that it saves would keep a long prompt out of the cache.
+            self.truncate(0);
+            shared = 0;
         }
         let can_truncate = self.can_truncate();
         let whole = shared == self.cached.len() && shared <= most;
@@ -414,7 +457,6 @@ impl Engine for LlamaEngine {
         let full = self.context.as_ref().is_none_or(Context::is_full_attention);
         let flash = !full || (self.can_move && most >= FLASH_FROM);
         let reading = if flash { Reading::Flash } else { Reading::Full };
-        self.goes_on = false;
         if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most, reading })
             && entry.tokens.len() <= self.most
             && self.reserve_from(entry.tokens.len(), self.most).is_ok()
@@ -432,8 +474,10 @@ impl Engine for LlamaEngine {
     }
 
     fn remember(&mut self, reading: Duration) {
+        let bytes = self.current().map_or(0, |context| context.state_size(0));
         if let Some(prompts) = self.prompts.clone()
-            && prompts.is_worth_writing(&self.cached, reading)
+            && self.short == 0
+            && prompts.is_worth_writing(&self.cached, reading, bytes)
             && let Some(state) = self.state()
         {
             prompts.write(&self.cached, self.read_with_flash, state);

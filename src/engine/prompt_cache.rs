@@ -19,6 +19,9 @@ pub(crate) const WORTH: usize = 32;
 pub(crate) const PROMPT_BLOCK: usize = 64;
 /// A prompt that took less time to read is not kept on disk.
 const WORTH_WRITING: Duration = Duration::from_millis(500);
+/// A state is read from disk, and into a GPU's memory, at about 1 GB/s (measured on a GPU, docs/figures.md). Keeping it pays where
+/// the model takes at least twice as long.
+const BYTES_PER_SECOND: f64 = 0.5e9;
 
 /// Prompts that were read, of one model in one kind of context.
 pub(crate) struct PromptCache {
@@ -124,10 +127,11 @@ impl PromptCache {
         self.lock().insert(entry, self.budget, self.can_truncate);
     }
 
-    /// Whether a prompt that took this long to read is worth keeping on disk.
-    pub(crate) fn is_worth_writing(&self, tokens: &[Token], reading: Duration) -> bool {
+    /// Whether a prompt that took this long to read is worth keeping on disk, with a state of so many bytes.
+    pub(crate) fn is_worth_writing(&self, tokens: &[Token], reading: Duration, bytes: usize) -> bool {
         let Some(disk) = &self.disk else { return false };
-        let worth = disk.always() || reading >= WORTH_WRITING;
+        let least = WORTH_WRITING.as_secs_f64().max(bytes as f64 / BYTES_PER_SECOND);
+        let worth = disk.always() || reading.as_secs_f64() >= least;
         worth && tokens.len() >= disk.known(tokens) + WORTH
     }
 

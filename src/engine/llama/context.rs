@@ -235,14 +235,22 @@ impl Context {
         unsafe { sys::llama_get_memory(self.raw.as_ptr()) }
     }
 
+    /// The bytes of a sequence's state, where it can be written.
+    pub(super) fn state_size(&mut self, sequence: usize) -> usize {
+        if self.copied {
+            return 0;
+        }
+        // SAFETY: it counts bytes.
+        unsafe { sys::llama_state_seq_get_size_ext(self.raw.as_ptr(), number(sequence), 0) }
+    }
+
     /// A sequence's state as bytes, as a context of one sequence writes it; `None` if llama.cpp cannot write it.
     pub(super) fn state(&mut self, sequence: usize) -> Option<Vec<u8>> {
-        if self.copied {
+        let size = self.state_size(sequence);
+        if size == 0 {
             return None;
         }
         let (context, sequence) = (self.raw.as_ptr(), number(sequence));
-        // SAFETY: it counts bytes.
-        let size = unsafe { sys::llama_state_seq_get_size_ext(context, sequence, 0) };
         let mut bytes: Vec<u8> = Vec::new();
         bytes.try_reserve_exact(size).ok()?;
         // SAFETY: there is space for `size` bytes, and llama.cpp writes no more. It returns how many it has written; these are
@@ -251,10 +259,8 @@ impl Context {
             let written = sys::llama_state_seq_get_data_ext(context, bytes.as_mut_ptr(), size, sequence, 0);
             bytes.set_len(written.min(size));
         }
-        if size == 0 || bytes.len() != size {
-            return None;
-        }
-        Some(state::convert(bytes, Layout { sequences: 1, ..self.layout() }))
+        let whole = bytes.len() == size;
+        whole.then(|| state::convert(bytes, Layout { sequences: 1, ..self.layout() }))
     }
 
     /// Whether states can be read and replaced now.
@@ -298,6 +304,11 @@ impl Context {
     /// Whether it computes attention in full.
     pub(super) fn is_full_attention(&self) -> bool {
         self.shape.flash_attention == sys::LLAMA_FLASH_ATTN_TYPE_DISABLED
+    }
+
+    /// Whether it was made with flash attention, without leaving the choice to llama.cpp.
+    pub(super) fn is_flash_attention(&self) -> bool {
+        self.shape.flash_attention == sys::LLAMA_FLASH_ATTN_TYPE_ENABLED
     }
 
     /// How it reads and writes states.

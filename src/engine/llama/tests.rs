@@ -62,6 +62,78 @@ fn the_number_of_threads_does_not_change_a_bit_of_the_result() {
     assert!(results[0] == results[2]);
 }
 
+/// Where the engine decodes with flash attention, until the context grows.
+fn short(engine: &mut LlamaEngine) -> Vec<Token> {
+    let prompt = prompt(engine, 3, "Be brief.");
+    assert!((PROMPT_BLOCK..SHORT_CONTEXT / 2).contains(&prompt.len()), "{}", prompt.len());
+    prompt
+}
+
+#[test]
+fn a_short_conversation_does_not_depend_on_threads_and_differs_by_rounding_only() {
+    let run = |engine: &mut LlamaEngine| {
+        let prompt = short(engine);
+        engine.reserve_from(prompt.len(), 600).unwrap();
+        engine.decode(&prompt).unwrap();
+        let mut all = engine.logits().to_vec();
+        // Up to the end of the short context, and beyond.
+        engine.decode(&[&prompt[..], &prompt].concat()[..SHORT_CONTEXT - prompt.len() - 4]).unwrap();
+        for token in &prompt[..8] {
+            assert_eq!(engine.is_short(), engine.can_move && engine.cached().len() <= SHORT_CONTEXT);
+            engine.decode(&[*token]).unwrap();
+            all.extend_from_slice(engine.logits());
+        }
+        assert!(engine.cached().len() > SHORT_CONTEXT && !engine.is_short());
+        all
+    };
+    let results = [1, 2, 3].map(|threads| run(&mut moving(|load| load.threads = Some(threads))));
+    assert!(results[0] == results[1] && results[1] == results[2]);
+    let full = run(&mut load(|_| ()));
+    assert!(full != results[0], "it decodes with flash attention");
+    let spread = full.iter().copied().fold(f32::MIN, f32::max) - full.iter().copied().fold(f32::MAX, f32::min);
+    let distance = full.iter().zip(&results[0]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(distance < spread / 10.0, "{distance} of {spread}");
+}
+
+#[test]
+fn a_short_prompt_leaves_nothing_that_a_longer_one_would_read_in_another_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |cached: bool| {
+        moving(|load| {
+            let mut kept = PromptFolder::new(folder.path());
+            kept.always = true;
+            load.prompt_cache = cached.then_some(kept);
+            load.threads = Some(2);
+        })
+    };
+    let first = short(&mut open(false));
+    let long = prompt(&open(false), 40, "Who lives there?");
+    let longer = [&first[..], &long].concat();
+    let other = [&long[..40], &first].concat();
+    // Each in a run of its own.
+    for (prompt, is_kept) in
+        [(&first, false), (&long, false), (&first, false), (&longer, true), (&other, false), (&long, true)]
+    {
+        let (mut engine, mut alone) = (open(true), open(false));
+        let answer = write(&mut engine, prompt);
+        assert_eq!(answer.usage.cached_tokens > 0, is_kept, "{} tokens", prompt.len());
+        assert_eq!(answer.tokens, write(&mut alone, prompt).tokens);
+        assert!(engine.logits() == alone.logits(), "{} tokens", prompt.len());
+    }
+}
+
+#[test]
+fn after_a_short_prompt_long_ones_are_kept() {
+    let mut engine = moving(|load| load.prompt_memory = 64 << 20);
+    // It begins like the short one.
+    let (first, long) = (short(&mut engine), prompt(&engine, 40, "Who lives there?"));
+    assert!(common(&first, &long) > WORTH);
+    for prompt in [&first, &long, &prompt(&engine, 0, "Nothing in common.")] {
+        write(&mut engine, prompt);
+    }
+    assert_eq!(write(&mut engine, &long).usage.cached_tokens, long.len() - 1);
+}
+
 #[test]
 fn flash_attention_differs_by_rounding_only() {
     let engines = [moving(|_| ()), load(|load| load.flash_attention = FlashAttention::On), load(|_| ())];

@@ -4,7 +4,7 @@ use super::{SequenceState, Shared, State, Wanted};
 use crate::engine::llama::draft::DraftEngine;
 use crate::engine::llama::words::Words;
 use crate::engine::llama::{LlamaEngine, can_truncate};
-use crate::engine::prompt_cache::{Reading, WORTH, Wanted as Sought};
+use crate::engine::prompt_cache::{PromptCache, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{DraftModel, Engine, ModelInfo, Token, common};
@@ -174,10 +174,9 @@ impl Engine for Sequence {
         if let Some(draft) = self.draft.as_ref().filter(|_| shared.layout.contexts == 1) {
             draft.measure(&shared.model, &shared.threads, &shared.options);
         }
-        let Some(prompts) = shared.prompts.as_ref().filter(|prompts| prompts.is_worth_writing(&self.cached, reading))
-        else {
-            return;
-        };
+        let bytes = shared.lock().context.as_mut().map_or(0, |context| context.state_size(self.index));
+        let is_worth = |prompts: &&PromptCache| prompts.is_worth_writing(&self.cached, reading, bytes);
+        let Some(prompts) = shared.prompts.as_deref().filter(is_worth) else { return };
         let mut state = shared.lock();
         self.notice_losses(&state);
         let flash = state.sequences[self.index].read_with_flash;
