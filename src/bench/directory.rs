@@ -136,11 +136,11 @@ struct Journal {
     samples: File,
     prompts: File,
     /// Keeps other processes out while it is open.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Journal {
-    fn new(path: &Path, lock: File) -> Result<Journal> {
+    fn new(path: &Path, lock: Lock) -> Result<Journal> {
         Ok(Journal { samples: append(path, "samples.jsonl")?, prompts: append(path, "prompts.jsonl")?, _lock: lock })
     }
 }
@@ -378,7 +378,17 @@ struct Prompt {
     text: String,
 }
 
-fn lock(folder: &Path) -> Result<File> {
+/// The lock of a run's directory. It ends with this value, also where a process that is just being started has the file, too.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+fn lock(folder: &Path) -> Result<Lock> {
     let file = append(folder, LOCK)?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
@@ -386,7 +396,7 @@ fn lock(folder: &Path) -> Result<File> {
                 .hint("wait for it to end, or start a run in another directory"))
         }
         // Some file systems have no locks.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(Lock(file)),
     }
 }
 
@@ -451,4 +461,20 @@ fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, cut: bool, notices: &mu
         at = end.unwrap_or(bytes.len());
     }
     Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_though_the_file_is_open_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = lock(folder.path()).unwrap();
+        let elsewhere = held.0.try_clone().unwrap();
+        assert!(lock(folder.path()).is_err());
+        drop(held);
+        assert!(lock(folder.path()).is_ok());
+        drop(elsewhere);
+    }
 }

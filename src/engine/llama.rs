@@ -123,12 +123,11 @@ impl LlamaEngine {
                 true
             });
         }
-        let model =
-            LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
-                let why = because(&error.to_string());
-                Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
-                    .hint(if has_gpu() { ON_GPU } else { "use -vv to see llama.cpp's messages while loading" })
-            })?;
+        let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
+            let why = because(&error.to_string());
+            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
+                .hint(if options.is_on_gpu() { ON_GPU } else { "use -vv to see llama.cpp's messages while loading" })
+        })?;
         let info = words::describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
         let prompts = prompts(path, &info, &options, can_truncate(&model));
@@ -390,7 +389,7 @@ impl Engine for LlamaEngine {
             return Err(Error::new(ErrorKind::Engine, ONLY_VOCABULARY));
         }
         self.most = most;
-        let later = if has_gpu() { 0 } else { LATER };
+        let later = if self.options.is_on_gpu() { 0 } else { LATER };
         let tokens = now.max(most.saturating_sub(later));
         let size = self.room();
         if tokens <= size {
@@ -483,7 +482,7 @@ impl Engine for LlamaEngine {
             prompts.write(&self.cached, self.read_with_flash, state);
         }
         let (model, options) = (&self.model, &self.options);
-        let found = self.threads.measure(|threads| steps(model, Layout::alone(threads), options, 1));
+        let found = self.threads.measure(|threads| steps(model, Layout::alone(threads), options, &[1]));
         if let (Some(threads), Some(context)) = (found, &mut self.context) {
             context.set_threads(threads);
         }
@@ -536,15 +535,19 @@ impl Engine for LlamaEngine {
 }
 
 impl LoadOptions {
+    /// Whether layers are on a GPU.
+    fn is_on_gpu(&self) -> bool {
+        self.gpu_layers != Some(0) && has_gpu()
+    }
+
     /// llama.cpp's flash attention in contexts of so many tokens that decode answers.
     fn flash_attention(&self, tokens: usize) -> sys::llama_flash_attn_type {
-        let metal = cfg!(any(feature = "metal", target_os = "macos"));
-        let on_gpu = metal || cfg!(any(feature = "cuda", feature = "vulkan", feature = "rocm"));
         // Values of fewer bits need flash attention.
         let whole = matches!(self.cache_type_v, None | Some(CacheType::F16 | CacheType::F32 | CacheType::Bf16));
         match self.flash_attention {
             FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
-            _ if on_gpu || !whole || tokens > LONG_CONTEXT => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            _ if !whole || tokens > LONG_CONTEXT => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            FlashAttention::Auto if self.is_on_gpu() => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
             _ => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
         }
     }
@@ -586,7 +589,8 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
         return None;
     }
     // All that a state depends on.
-    let cell = (options.cache_type_k, options.cache_type_v, options.flash_attention, options.gpu_layers);
+    let gpu = options.is_on_gpu().then_some(options.gpu_layers);
+    let cell = (options.cache_type_k, options.cache_type_v, options.flash_attention, gpu);
     let file = crate::cache::fingerprint(path).ok().zip(weights::fingerprint(&options.lora));
     let file = file.map(|(model, adapters)| model + &adapters);
     let disk = options.prompt_cache.as_ref().zip(file).map(|(cache, file)| {

@@ -68,7 +68,7 @@ fn the_program_lists_and_clears_what_it_keeps() {
     let cache = home.path().join("kept");
     let ask = |question: &str| {
         let ran = run(callwright(home.path())
-            .args(["run", question, "--output", "json", "-n", "8", "-t", "1", "--prompt-cache"])
+            .args(["run", question, "--output", "json", "-n", "8", "-t", "1", "--gpu-layers", "0", "--prompt-cache"])
             .arg(&cache));
         assert_eq!(ran.code, 0, "{ran:?}");
         let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();

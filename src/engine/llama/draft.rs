@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 const LARGEST: f32 = 0.5;
 /// What checking a token costs, in steps, until it is measured: it was 0.3 to 0.8 on a CPU.
 const CHECK: f32 = 0.5;
-/// Tokens of the batch by which that is measured.
+/// Tokens of the batches by which that is measured, and of the median one. Drafts differ in length, and a GPU computes a batch of
+/// another length than the last one more slowly.
+const BATCHES: &[usize] = &[5, 4, 5, 6];
 const CHECKED: usize = 5;
 /// The part of the memory for prompts that is for the draft model's.
 const MEMORY: u64 = 4;
@@ -98,12 +100,12 @@ impl DraftEngine {
         if self.costs.get().is_some() {
             return;
         }
-        let time = |model, threads: &Threads, options, tokens| {
-            median(&mut steps(model, Layout::alone(threads.decode()), options, tokens)?, Instant::now())
+        let time = |model, threads: &Threads, options, sizes| {
+            median(&mut steps(model, Layout::alone(threads.decode()), options, sizes)?, Instant::now())
         };
-        let Some(whole) = time(large, threads, options, 1).filter(|time| !time.is_zero()) else { return };
-        let small = || time(&self.engine.model, &self.engine.threads, &self.engine.options, 1);
-        let batch = || time(large, threads, options, CHECKED);
+        let Some(whole) = time(large, threads, options, &[1]).filter(|time| !time.is_zero()) else { return };
+        let small = || time(&self.engine.model, &self.engine.threads, &self.engine.options, &[1]);
+        let batch = || time(large, threads, options, BATCHES);
         let (Some(small), Some(batch)) = (small(), batch()) else { return };
         let hundredths = |part: f64| (100.0 * part).round().max(1.0) as usize;
         let in_steps = |time: Duration| time.as_secs_f64() / whole.as_secs_f64();

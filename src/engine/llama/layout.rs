@@ -6,7 +6,7 @@
 use super::context::{Context, Pool, Shape};
 use super::threads::{BUDGET, cores, median};
 use super::weights::Weights;
-use super::{LlamaEngine, LoadOptions, has_gpu};
+use super::{LlamaEngine, LoadOptions};
 use crate::engine::Token;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ fn faster(engine: &LlamaEngine, together: Layout, apart: Layout) -> Layout {
 fn time_of_token(engine: &LlamaEngine, layout: Layout) -> Option<Duration> {
     let (model, options) = (&engine.model, &engine.options);
     let steps: Option<Vec<Duration>> = std::thread::scope(|scope| {
-        let timed = || median(&mut steps(model, layout, options, 1)?, Instant::now());
+        let timed = || median(&mut steps(model, layout, options, &[1])?, Instant::now());
         let threads: Vec<_> = (0..layout.contexts).map(|_| scope.spawn(timed)).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
@@ -91,8 +91,7 @@ fn time_of_token(engine: &LlamaEngine, layout: Layout) -> Option<Duration> {
 
 /// The number of contexts that can decode in parallel, each with one thread.
 fn contexts_at_a_time(options: &LoadOptions) -> usize {
-    let on_gpu = options.gpu_layers != Some(0) && has_gpu();
-    if on_gpu || options.threads.is_some() { 1 } else { cores() }
+    if options.is_on_gpu() || options.threads.is_some() { 1 } else { cores() }
 }
 
 /// A closure that decodes so many tokens of each sequence of one context, with all their logits, and returns the time.
@@ -100,11 +99,12 @@ pub(super) fn steps(
     model: &Arc<Weights>,
     layout: Layout,
     options: &LoadOptions,
-    tokens: usize,
+    sizes: &'static [usize],
 ) -> Option<impl FnMut() -> Option<Duration> + use<>> {
     let mut context = Context::new(model, layout.shape(1, options), options, &Pool::default()).ok()?;
-    let mut position = 0;
+    let (mut position, mut sizes) = (0, sizes.iter().cycle());
     Some(move || {
+        let tokens = *sizes.next()?;
         for at in position..position + tokens {
             (0..layout.each).for_each(|sequence| context.add(Token(0), at, sequence, true));
         }

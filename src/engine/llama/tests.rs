@@ -12,8 +12,10 @@ use std::ops::ControlFlow;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
+/// On the CPU also in a build for a GPU, which has other ways to be fast.
 fn load(set: impl FnOnce(&mut LoadOptions)) -> LlamaEngine {
-    LlamaEngine::load(&bundled::path().unwrap(), LoadOptions::default().with(set)).unwrap()
+    let on_cpu = LoadOptions::default().with(|load| load.gpu_layers = Some(0));
+    LlamaEngine::load(&bundled::path().unwrap(), on_cpu.with(set)).unwrap()
 }
 
 fn prompt(engine: &LlamaEngine, times: usize, end: &str) -> Vec<Token> {

@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicBool;
 
 /// A number of threads is for one context, which all then share.
 fn load() -> LlamaEngine {
-    let options = LoadOptions { threads: Some(1), prompt_memory: 64 << 20, ..LoadOptions::default() };
+    let options =
+        LoadOptions { threads: Some(1), prompt_memory: 64 << 20, gpu_layers: Some(0), ..LoadOptions::default() };
     LlamaEngine::load(&bundled::path().unwrap(), options).unwrap()
 }
 
