@@ -243,7 +243,7 @@ impl Closer {
             let mut expansion = Expansion::default();
             if completion.is_none() {
                 self.refuel();
-                self.end_value(&mut expansion);
+                self.end_value(&mut expansion, false);
                 let state = self.speculate(|grammar| grammar.lexer_state());
                 let stems = known.get(&state).cloned().unwrap_or_default();
                 for reach in [Reach::Known(&stems), Reach::Near, Reach::Straight] {
@@ -251,6 +251,9 @@ impl Closer {
                         self.expand(reach, &mut effort, &mut expansion);
                         self.refuel();
                     }
+                }
+                if expansion.exits.is_empty() && expansion.ends.is_empty() {
+                    self.end_value(&mut expansion, true);
                 }
                 expansion.exits.sort_by_key(|(cost, _)| *cost);
                 if stems.is_empty() {
@@ -289,8 +292,9 @@ impl Closer {
     }
 
     /// Ends a value with the format's closing text, filled up if it is too short. In some formats a value and its end
-    /// are one complex token of the grammar, in which each state takes long to compute.
-    fn end_value(&mut self, found: &mut Expansion) {
+    /// are one complex token of the grammar, in which each state takes long to compute. The grammar engine may notice that such a
+    /// token is over only `with_next`, the byte after it.
+    fn end_value(&mut self, found: &mut Expansion, with_next: bool) {
         let ends = Arc::clone(&self.ends);
         self.speculate(|grammar| {
             for end in ends.values.iter().filter(|end| !end.is_empty()) {
@@ -298,11 +302,18 @@ impl Closer {
                     let fill = std::iter::repeat_n(b'a', filled).chain(end.bytes());
                     let rows = rows(grammar);
                     let pushed = fill.clone().take_while(|byte| grammar.try_push_byte(*byte)).count();
-                    let ended = self::rows(grammar) != rows;
+                    let (whole, ended) = (pushed == filled + end.len(), self::rows(grammar) != rows);
+                    let mut ends = |byte: &u8| {
+                        let rows = self::rows(grammar);
+                        let pushed = grammar.try_push_byte(*byte);
+                        let ended = pushed && self::rows(grammar) != rows;
+                        grammar.pop_bytes(usize::from(pushed));
+                        ended
+                    };
+                    let next = if whole && with_next { bytes().find(&mut ends) } else { None };
                     grammar.pop_bytes(pushed);
-                    if pushed == filled + end.len() && ended {
-                        let text: Vec<u8> = fill.collect();
-                        found.exits.push((0, text));
+                    if whole && (ended || next.is_some()) {
+                        found.exits.push((0, fill.chain(next).collect()));
                         return;
                     }
                     if pushed < filled {

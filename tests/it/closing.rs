@@ -226,6 +226,38 @@ fn a_call_that_must_be_long_is_whole_or_not_begun() {
 }
 
 #[test]
+fn in_every_format_a_required_call_is_whole() {
+    let parameters = serde_json::json!({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string"}, "days": {"type": "integer"}, "units": {"enum": ["celsius", "kelvin"]},
+            "tags": {"type": "array", "items": {"type": "string"}}, "alerts": {"type": "boolean"}
+        },
+        "required": ["city", "days"]
+    });
+    let schema = parameters.as_object().unwrap().clone();
+    let tools = Tools::new(vec![Tool::new("get_weather", "The weather.", Some(schema))]).unwrap();
+    let mut wrong = Vec::new();
+    for name in Format::names() {
+        let format = Format::builtin(name).unwrap();
+        let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+        for (mode, budget) in [(Mode::Strict, 2000), (Mode::Auto, 2000), (Mode::Strict, 400)] {
+            let info = ModelInfo { context_train: 16_384, ..Default::default() };
+            let mut engine = ScriptedEngine::from_texts(info, ["No."]);
+            let mut constraint =
+                Constraint::new(&mut compiler, format, &tools, None, rules(mode, Calls::Required)).unwrap();
+            let Written { text, reported, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
+            let parsed = parse(format, &tools, &text);
+            if !is_sound(&parsed) || parsed.calls.is_empty() {
+                let shown = String::from_utf8_lossy(&text);
+                wrong.push(format!("{name}, {mode:?}, {budget}: {} {shown:.100}", reported.join(" ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
 fn whatever_the_format_a_call_that_must_be_long_is_whole_or_not_begun() {
     // One of each kind of payload and notation.
     let (mut wrong, mut relaxed) = (Vec::new(), Vec::new());
