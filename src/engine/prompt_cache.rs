@@ -19,8 +19,8 @@ pub(crate) const WORTH: usize = 32;
 pub(crate) const PROMPT_BLOCK: usize = 64;
 /// A prompt that took less time to read is not kept on disk.
 const WORTH_WRITING: Duration = Duration::from_millis(500);
-/// A state is read from disk, and into a GPU's memory, at about 1 GB/s (measured on a GPU, docs/figures.md). Keeping it pays where
-/// the model takes at least twice as long.
+/// Nor is one whose state has more bytes for each second that it took. States were read from disk into a GPU's memory at twice this
+/// rate (docs/figures.md).
 const BYTES_PER_SECOND: f64 = 0.5e9;
 
 /// Prompts that were read, of one model in one kind of context.
