@@ -473,7 +473,8 @@ impl Engine for LlamaEngine {
     }
 
     fn remember(&mut self, reading: Duration) {
-        let bytes = self.current().map_or(0, |context| context.state_size(0));
+        let context = self.flash.as_ref().or(self.context.as_ref());
+        let bytes = || context.map_or(0, |context| context.state_size(0));
         if let Some(prompts) = self.prompts.clone()
             && self.short == 0
             && prompts.is_worth_writing(&self.cached, reading, bytes)

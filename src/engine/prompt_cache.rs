@@ -128,11 +128,10 @@ impl PromptCache {
     }
 
     /// Whether a prompt that took this long to read is worth keeping on disk, with a state of so many bytes.
-    pub(crate) fn is_worth_writing(&self, tokens: &[Token], reading: Duration, bytes: usize) -> bool {
+    pub(crate) fn is_worth_writing(&self, tokens: &[Token], reading: Duration, bytes: impl FnOnce() -> usize) -> bool {
         let Some(disk) = &self.disk else { return false };
-        let least = WORTH_WRITING.as_secs_f64().max(bytes as f64 / BYTES_PER_SECOND);
-        let worth = disk.always() || reading.as_secs_f64() >= least;
-        worth && tokens.len() >= disk.known(tokens) + WORTH
+        let pays = || reading >= WORTH_WRITING && reading.as_secs_f64() >= bytes() as f64 / BYTES_PER_SECOND;
+        (disk.always() || pays()) && tokens.len() >= disk.known(tokens) + WORTH
     }
 
     /// Keeps on disk what is in the context. The file is written while the program goes on.

@@ -236,7 +236,7 @@ impl Context {
     }
 
     /// The bytes of a sequence's state, where it can be written.
-    pub(super) fn state_size(&mut self, sequence: usize) -> usize {
+    pub(super) fn state_size(&self, sequence: usize) -> usize {
         if self.copied {
             return 0;
         }

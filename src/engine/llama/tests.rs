@@ -50,6 +50,10 @@ fn logits(engine: &mut LlamaEngine, prompt: &[Token]) -> Vec<f32> {
     all
 }
 
+fn spread(logits: &[f32]) -> f32 {
+    logits.iter().copied().fold(f32::MIN, f32::max) - logits.iter().copied().fold(f32::MAX, f32::min)
+}
+
 #[test]
 fn the_number_of_threads_does_not_change_a_bit_of_the_result() {
     let mut results = [1, 2, 3].map(|threads| {
@@ -92,8 +96,7 @@ fn a_short_conversation_does_not_depend_on_threads_and_differs_by_rounding_only(
     assert!(results[0] == results[1] && results[1] == results[2]);
     let full = run(&mut load(|_| ()));
     assert!(full != results[0], "it decodes with flash attention");
-    let spread = full.iter().copied().fold(f32::MIN, f32::max) - full.iter().copied().fold(f32::MAX, f32::min);
-    let distance = full.iter().zip(&results[0]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let (spread, distance) = (spread(&full), distance(&full, &results[0]));
     assert!(distance < spread / 10.0, "{distance} of {spread}");
 }
 
@@ -143,8 +146,7 @@ fn flash_attention_differs_by_rounding_only() {
         let prompt = prompt(&engine, 40, "Be brief.");
         logits(&mut engine, &prompt)
     });
-    let distance = |one: &[f32], other: &[f32]| one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    let spread = off.iter().copied().fold(f32::MIN, f32::max) - off.iter().copied().fold(f32::MAX, f32::min);
+    let spread = spread(&off);
     for (one, other) in [(&auto, &on), (&auto, &off)] {
         assert!((0.0..spread / 10.0).contains(&distance(one, other)));
     }

@@ -88,11 +88,11 @@ fn a_prompt_is_kept_if_its_state_comes_back_faster_than_it_is_read() {
     let kept = tokens(0..100);
     let (soon, later) = (Duration::from_millis(400), Duration::from_millis(600));
     let cache = PromptCache::new(0, Some(disk(false)), true);
-    assert!(!cache.is_worth_writing(&kept, soon, 0), "it takes little time anyhow");
-    assert!(cache.is_worth_writing(&kept, later, 200_000_000));
-    assert!(!cache.is_worth_writing(&kept, later, 400_000_000), "a GPU reads it faster than a disk");
+    assert!(!cache.is_worth_writing(&kept, soon, || 0), "it takes little time anyhow");
+    assert!(cache.is_worth_writing(&kept, later, || 200_000_000));
+    assert!(!cache.is_worth_writing(&kept, later, || 400_000_000), "a GPU reads it faster than a disk");
     let cache = PromptCache::new(0, Some(disk(true)), true);
-    assert!(cache.is_worth_writing(&kept, soon, 400_000_000), "all are wanted");
+    assert!(cache.is_worth_writing(&kept, soon, || 400_000_000), "all are wanted");
 }
 
 #[test]
@@ -100,13 +100,13 @@ fn a_prompt_on_disk_is_found_by_another_run() {
     let folder = tempfile::tempdir().unwrap();
     let cache = on_disk(folder.path());
     let kept = tokens(0..100);
-    assert!(cache.is_worth_writing(&kept, Duration::ZERO, 0));
+    assert!(cache.is_worth_writing(&kept, Duration::ZERO, || 0));
     cache.write(&kept, 0, b"state".to_vec());
     let cache = written(cache, folder.path());
     let (used, entry) = cache.find(wanted(&tokens(0..200))).unwrap();
     assert_eq!(used, 100);
     assert_eq!((&entry.tokens[..], &entry.state[..]), (&kept[..], &b"state"[..]));
-    assert!(!cache.is_worth_writing(&tokens(0..110), Duration::ZERO, 0), "there is almost as much");
+    assert!(!cache.is_worth_writing(&tokens(0..110), Duration::ZERO, || 0), "there is almost as much");
     // A longer one replaces it.
     cache.write(&tokens(0..150), 0, b"more".to_vec());
     let cache = written(cache, folder.path());

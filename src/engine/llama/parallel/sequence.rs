@@ -174,7 +174,7 @@ impl Engine for Sequence {
         if let Some(draft) = self.draft.as_ref().filter(|_| shared.layout.contexts == 1) {
             draft.measure(&shared.model, &shared.threads, &shared.options);
         }
-        let bytes = shared.lock().context.as_mut().map_or(0, |context| context.state_size(self.index));
+        let bytes = || shared.lock().context.as_ref().map_or(0, |context| context.state_size(self.index));
         let is_worth = |prompts: &&PromptCache| prompts.is_worth_writing(&self.cached, reading, bytes);
         let Some(prompts) = shared.prompts.as_deref().filter(is_worth) else { return };
         let mut state = shared.lock();
