@@ -45,6 +45,8 @@ pub struct Declaration {
     pub reasoning: Option<Around>,
     /// Whether prompts open the reasoning: an answer whose prompt is unknown then begins inside it.
     pub reasoning_open: bool,
+    /// Whether reasoning may also begin after other text.
+    pub reasoning_interleaved: bool,
     /// Start markers of text that is neither reasoning nor answer, such as code for a built-in tool. It ends where
     /// reasoning ends.
     pub hidden: Vec<Marker>,
@@ -72,6 +74,7 @@ impl Default for Declaration {
             payload: Payload::Json(JsonCall::default()),
             reasoning: None,
             reasoning_open: false,
+            reasoning_interleaved: false,
             hidden: Vec::new(),
             markup: Vec::new(),
             opened: None,

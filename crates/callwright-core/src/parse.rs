@@ -11,6 +11,7 @@ mod calls;
 mod coerce;
 mod duplicates;
 pub mod event;
+mod evidence;
 mod head;
 pub(crate) mod machinery;
 mod markers;
@@ -27,12 +28,14 @@ mod repair;
 mod tail;
 mod text;
 mod trailing;
+mod trial;
 
 use crate::error::Result;
 use crate::format::{Format, Payload};
 use crate::tool::Tools;
 use calls::Calls;
 use event::{Event, RepairKind};
+use evidence::Sources;
 use machinery::Machinery;
 use markers::{Candidate, Context, START, Scanner, State};
 use other_calls::{Bracket, Forms};
@@ -41,7 +44,9 @@ use payload::{PayloadReader, Terminator, Then};
 use std::ops::Range;
 use std::sync::Arc;
 use text::Text;
+use trial::{Failed, Recent, Trial};
 
+pub use evidence::NoCall;
 pub use other_forms::OtherForms;
 pub use parsed::{Parsed, ParsedCall, ParserOptions, ReasoningOutput, message_to_json};
 
@@ -115,12 +120,24 @@ pub struct Parser {
     hidden: Text,
     /// Whether prompts open the reasoning.
     opens: bool,
+    /// Whether reasoning may begin after other text.
+    interleaves: bool,
     /// Whether the answer is assumed to begin in reasoning, and neither text nor a marker came yet.
     pending: bool,
     /// Whether reasoning is separated from text.
     separate: bool,
     calls: Calls,
     forms: Forms,
+    /// Calls that may be text, the outer ones first.
+    trials: Vec<Trial>,
+    /// The trial that turned out to be text.
+    failed: Option<Failed>,
+    /// Doubtful calls that begin before this offset are text.
+    refused: usize,
+    recent: Recent,
+    sources: Sources,
+    /// Whether all calls are meant.
+    trusted: bool,
     /// The open section, if it has no call yet.
     section: Option<Section>,
     payload: Option<Box<dyn PayloadReader>>,
@@ -144,7 +161,7 @@ pub struct Parser {
 }
 
 /// An open section of calls.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Section {
     /// The range of its marker.
     place: Range<usize>,
@@ -180,10 +197,17 @@ impl Parser {
             hiding: false,
             hidden: Text::after_markup(),
             opens: format.reasoning_open,
+            interleaves: format.reasoning_interleaved,
             pending: format.reasoning_open && options.prompt_tail.is_empty(),
             separate: true,
             calls,
             forms: Forms::new(options.other_forms),
+            trials: Vec::new(),
+            failed: None,
+            refused: 0,
+            recent: Recent::default(),
+            sources: Sources::new(&options.sources),
+            trusted: options.trusted,
             section: None,
             payload: None,
             spare,
@@ -216,7 +240,9 @@ impl Parser {
     pub fn push(&mut self, bytes: &[u8], emit: &mut impl FnMut(Event)) {
         self.read_tail();
         for block in bytes.chunks(BLOCK) {
+            self.recent.push(block, self.needed());
             self.consume(block);
+            self.settle();
             if let Some(payload) = &mut self.payload {
                 payload.flush(&mut self.calls);
             }
@@ -246,6 +272,35 @@ impl Parser {
     /// Ends the model's text.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
         self.read_tail();
+        self.end_calls();
+        while self.failed.is_some() || self.end_trials() {
+            self.settle();
+            self.end_calls();
+        }
+        self.confirm_trials();
+        self.text.end();
+        self.reasoning.end();
+        self.send_text(0);
+        self.send(emit);
+        self.end_section();
+        self.calls.end_diagnostics();
+        let base = self.base;
+        let Calls { mut done, mut repairs, mut diagnostics, .. } = self.calls;
+        done.iter_mut().for_each(|call| shift(&mut call.range, base));
+        repairs.iter_mut().for_each(|repair| shift(&mut repair.range, base));
+        diagnostics.iter_mut().for_each(|diagnostic| shift(&mut diagnostic.range, base));
+        let reasoning = self.reasoning.into_content();
+        Parsed {
+            content: self.text.into_content(),
+            reasoning: (!reasoning.is_empty()).then_some(reasoning),
+            calls: done,
+            repairs,
+            diagnostics,
+        }
+    }
+
+    /// The text has ended: decides on what is held back, and ends an open call.
+    fn end_calls(&mut self) {
         if self.forms.expects() {
             self.refuse_trailer();
         }
@@ -268,25 +323,6 @@ impl Parser {
             payload.forget_text(unfinished, &mut self.calls);
             self.end_call(Terminator::Text, &[], &[]);
         }
-        self.text.end();
-        self.reasoning.end();
-        self.send_text(0);
-        self.send(emit);
-        self.end_section();
-        self.calls.end_diagnostics();
-        let base = self.base;
-        let Calls { mut done, mut repairs, mut diagnostics, .. } = self.calls;
-        done.iter_mut().for_each(|call| shift(&mut call.range, base));
-        repairs.iter_mut().for_each(|repair| shift(&mut repair.range, base));
-        diagnostics.iter_mut().for_each(|diagnostic| shift(&mut diagnostic.range, base));
-        let reasoning = self.reasoning.into_content();
-        Parsed {
-            content: self.text.into_content(),
-            reasoning: (!reasoning.is_empty()).then_some(reasoning),
-            calls: done,
-            repairs,
-            diagnostics,
-        }
     }
 
     /// Decides on the held bytes at the end of the text.
@@ -307,7 +343,9 @@ impl Parser {
 
     fn read_tail(&mut self) {
         if let Some(tail) = self.tail.take() {
+            self.recent.push(tail.as_bytes(), None);
             self.consume(tail.as_bytes());
+            self.settle();
             // The model may leave at once what the prompt opened.
             if self.opens && self.thinking && self.held.is_empty() && self.reasoning.is_empty() {
                 (self.thinking, self.pending) = (false, true);
@@ -316,7 +354,9 @@ impl Parser {
     }
 
     fn send(&mut self, emit: &mut impl FnMut(Event)) {
-        for mut event in self.calls.events.drain(..) {
+        let certain = self.certain_events();
+        self.sent_events(certain);
+        for mut event in self.calls.events.drain(..certain) {
             match &mut event {
                 Event::Repair(repair) => shift(&mut repair.range, self.base),
                 Event::InvalidCall(call) => shift(&mut call.position, self.base),
@@ -324,7 +364,9 @@ impl Parser {
             }
             emit(event);
         }
-        self.calls.events.shrink_to(EVENTS);
+        if self.calls.events.is_empty() {
+            self.calls.events.shrink_to(EVENTS);
+        }
     }
 
     fn context(&self) -> Context {
@@ -363,6 +405,9 @@ impl Parser {
             self.begin_reasoning(&[]);
         }
         self.prose().push(bytes);
+        if !self.trials.is_empty() {
+            self.prose_refutes(&[]);
+        }
     }
 
     /// The bytes without what the prompt opened of a call that is none.
@@ -374,7 +419,7 @@ impl Parser {
 
     fn consume(&mut self, mut input: &[u8]) {
         let mut machinery = Arc::clone(&self.machinery);
-        while !input.is_empty() {
+        while !input.is_empty() && self.failed.is_none() {
             if !Arc::ptr_eq(&machinery, &self.machinery) {
                 machinery = Arc::clone(&self.machinery);
             }

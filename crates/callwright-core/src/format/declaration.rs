@@ -93,7 +93,8 @@ impl Reader<'_> {
             end,
             payload,
             reasoning: self.around(root, "reasoning", literal)?,
-            reasoning_open: self.reasoning_open(root)?,
+            reasoning_open: self.of_reasoning(root, "open")?,
+            reasoning_interleaved: self.of_reasoning(root, "interleaved")?,
             hidden: match root.get("reasoning") {
                 Some(entry) => self.markers(self.table(entry, "reasoning")?, "hidden", literal)?,
                 None => Vec::new(),
@@ -274,7 +275,8 @@ impl Reader<'_> {
         let Some(entry) = root.get(key) else { return Ok(None) };
         let table = self.table(entry, key)?;
         let place = format!("[{key}]");
-        let known: &[&str] = if key == "reasoning" { &["start", "end", "open", "hidden"] } else { &["start", "end"] };
+        let known: &[&str] =
+            if key == "reasoning" { &["start", "end", "open", "interleaved", "hidden"] } else { &["start", "end"] };
         self.known(table, &place, known)?;
         let marker = |key| {
             let missing = || self.error(entry.span(), ErrorKind::Format, format!("{place} has no `{key}`"));
@@ -283,9 +285,10 @@ impl Reader<'_> {
         Ok(Some(Around { start: marker("start")?, end: marker("end")? }))
     }
 
-    fn reasoning_open(&self, root: &Table) -> Result<bool> {
+    /// A flag of the reasoning.
+    fn of_reasoning(&self, root: &Table, key: &str) -> Result<bool> {
         let Some(entry) = root.get("reasoning") else { return Ok(false) };
-        Ok(self.flag(self.table(entry, "reasoning")?, "open")?.unwrap_or(false))
+        Ok(self.flag(self.table(entry, "reasoning")?, key)?.unwrap_or(false))
     }
 
     /// A list of markers that are only read.

@@ -41,6 +41,9 @@ impl Declaration {
         if self.reasoning_open && self.reasoning.is_some() {
             lines.line("open", "true");
         }
+        if self.reasoning_interleaved && self.reasoning.is_some() {
+            lines.line("interleaved", "true");
+        }
         if !self.hidden.is_empty() && self.reasoning.is_some() {
             lines.line("hidden", &list(self.hidden.iter().map(marker)));
         }

@@ -126,7 +126,9 @@ impl AutoParser {
             // If nothing else does, an unreadable call also shows the format.
             let named = parsed.calls.iter().filter(|call| !call.name.is_empty()).count();
             // A format whose prompts open the reasoning reads any text as reasoning.
-            let reasoned = i64::from(reasons && parsed.reasoning.is_some());
+            let closes = format.reasoning.as_ref().and_then(|reasoning| reasoning.end.text());
+            let closed = closes.is_some_and(|end| text.trim_start().starts_with(end.trim()));
+            let reasoned = i64::from(reasons && (parsed.reasoning.is_some() || closed));
             // Markers that are not the format's stay in the text.
             let rest = parsed.content.len() + parsed.reasoning.as_ref().map_or(0, String::len);
             let score = (valid as i64, named as i64, reasoned, fault, -i64::try_from(rest).unwrap_or(i64::MAX));

@@ -37,6 +37,35 @@ pub(crate) struct Ending {
     pub arguments: Option<(String, usize)>,
 }
 
+/// A state of the calls to return to; none is open.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    events: usize,
+    done: usize,
+    repairs: usize,
+    diagnostics: usize,
+    next_id: usize,
+    doubled: bool,
+    left_out: (usize, Range<usize>),
+}
+
+impl Mark {
+    /// The number of calls before it.
+    pub(crate) fn done(&self) -> usize {
+        self.done
+    }
+
+    /// The number of events before it that were not sent.
+    pub(crate) fn events(&self) -> usize {
+        self.events
+    }
+
+    /// The first `count` events were sent.
+    pub(crate) fn sent(&mut self, count: usize) {
+        self.events = self.events.saturating_sub(count);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub events: Vec<Event>,
@@ -98,6 +127,29 @@ impl Calls {
             doubled: false,
             left_out: (0, 0..0),
         }
+    }
+
+    /// The present state.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            events: self.events.len(),
+            done: self.done.len(),
+            repairs: self.repairs.len(),
+            diagnostics: self.diagnostics.len(),
+            next_id: self.ids.next(),
+            doubled: self.doubled,
+            left_out: self.left_out.clone(),
+        }
+    }
+
+    /// Returns to an earlier state: what came since was no call.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.events.truncate(mark.events);
+        self.ids.rewind(mark.next_id, self.done.drain(mark.done..).map(|call| call.id));
+        self.repairs.truncate(mark.repairs);
+        self.diagnostics.truncate(mark.diagnostics);
+        (self.doubled, self.left_out) = (mark.doubled, mark.left_out);
+        self.open = None;
     }
 
     /// A call begins at offset `start`.

@@ -1,5 +1,6 @@
 //! The parser's events while the model writes, and its reports at the end.
 
+use super::evidence::NoCall;
 use crate::tool::CallProblem;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -250,6 +251,18 @@ pub enum DiagnosticKind {
         /// Whether it was read as a call; otherwise it is text.
         read: bool,
     },
+    /// What looks like a call is text, because the model does not mean it.
+    NoCall {
+        /// The tool's name.
+        tool: String,
+        /// The reason.
+        why: NoCall,
+    },
+    /// The call is in reasoning that is not closed.
+    InReasoning {
+        /// The tool's name.
+        tool: String,
+    },
     /// There were more diagnostics than the limit.
     LeftOut {
         /// How many are not listed.
@@ -266,6 +279,8 @@ impl DiagnosticKind {
                 | DiagnosticKind::CutOff
                 | DiagnosticKind::HiddenText
                 | DiagnosticKind::OtherForm { .. }
+                | DiagnosticKind::NoCall { .. }
+                | DiagnosticKind::InReasoning { .. }
         )
     }
 }
@@ -293,6 +308,13 @@ impl fmt::Display for Diagnostic {
                     false => write!(f, "what looks like a call of {tool} is text, as it is in another form: {form}")?,
                 }
                 format.map_or(Ok(()), |format| write!(f, "; the format {format} fits it"))
+            }
+            DiagnosticKind::NoCall { tool, why } => {
+                let of = if tool.is_empty() { String::new() } else { format!(" of {tool}") };
+                write!(f, "what looks like a call{of} is text: {}", why.describe())
+            }
+            DiagnosticKind::InReasoning { tool } => {
+                write!(f, "the call of {tool} counts although it is in the reasoning, which is not closed before it")
             }
             DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }

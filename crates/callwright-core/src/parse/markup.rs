@@ -2,6 +2,7 @@
 
 use super::{Parser, Section};
 use crate::parse::event::{DiagnosticKind, RepairKind};
+use crate::parse::evidence::Doubt;
 use crate::parse::markers::{Context, Found, Scanner, Side};
 use crate::parse::payload::Terminator;
 use serde_json::Value;
@@ -24,12 +25,22 @@ impl Parser {
             Side::Start | Side::Bare => return self.start_marker(held, *found, place),
             Side::ReasoningStart | Side::ReasoningEnd | Side::Hidden if !self.separate => return false,
             Side::ReasoningStart => {
+                if !self.may_begin_reasoning(&held[..found.start]) {
+                    return false;
+                }
+                self.reasoning_begins_again();
                 self.begin_reasoning(&held[..found.start]);
             }
+            Side::ReasoningEnd if !self.may_end_reasoning(&held[..found.start]) => return false,
+            Side::ReasoningEnd if self.closing_refutes(place.start) => {}
             Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(found) => {
                 return false;
             }
+            Side::SectionStart | Side::SectionEnd if self.thinking && place.start < self.refused => return false,
             Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
+                if self.thinking && found.sign.side != Side::ReasoningEnd {
+                    self.try_call(Doubt::Reasoning);
+                }
                 self.leave_prose(&held[..found.start]);
                 self.text.after_markup_here();
                 if !found.sign.exact {
@@ -98,8 +109,14 @@ impl Parser {
         }
         let bare = found.sign.side == Side::Bare;
         let marked = bare && self.text.follows_markup(&held[..found.start]);
-        let in_line = bare && !marked && !self.is_bare_call(held, found.start);
-        if in_line && !self.is_call_in_line(held, found.start) {
+        if bare && !marked && !self.is_bare_call(held, found.start) {
+            return false;
+        }
+        let doubt = match bare && !marked {
+            true => self.weigh_own_form(&held[..found.start]),
+            false => self.weigh_marked(&held[..found.start]),
+        };
+        if !self.begin_if_meant(doubt, &held[..found.start], place.clone(), "") {
             return false;
         }
         if marked {
@@ -107,9 +124,6 @@ impl Parser {
         }
         self.leave_prose(&held[..found.start]);
         self.begin_call(&held[found.start..found.end], found, place.start);
-        if in_line {
-            self.report_in_line(&held[found.start..], place);
-        }
         true
     }
 
@@ -292,6 +306,7 @@ impl Parser {
         self.calls.keep(tail);
         self.calls.close(ending, marker);
         self.text.after_call();
+        self.call_ended();
         let other = self.leave();
         self.text.push(&text);
         other

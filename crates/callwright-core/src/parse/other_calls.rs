@@ -12,7 +12,7 @@ use crate::parse::other_forms::look::{
     Before, Lines, Opener, TAIL, Tail, before_brace, before_parenthesis, may_follow_call, undecided,
 };
 use crate::parse::other_forms::{
-    self, ACTION, CALL, FENCED, IN_LINE, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
+    self, ACTION, CALL, FENCED, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
 };
 use crate::parse::payload::PayloadReader;
 use crate::parse::payload::json::JsonPayload;
@@ -36,8 +36,6 @@ pub(super) struct Forms {
     fence: bool,
     /// Length of the text at the end of the last call.
     ended_at: Option<usize>,
-    /// Calls that begin before this offset were rejected.
-    refused: usize,
     /// The forms already reported as read.
     said: Vec<u8>,
 }
@@ -47,6 +45,17 @@ struct Own {
     machinery: Arc<Machinery>,
     spare: Option<Box<dyn PayloadReader>>,
     open_ended: bool,
+}
+
+/// A state of the forms to return to; no call is open.
+#[derive(Debug)]
+pub(super) struct Mark {
+    form: u8,
+    trailers: Vec<&'static [u8]>,
+    matched: usize,
+    fence: bool,
+    ended_at: Option<usize>,
+    said: Vec<u8>,
 }
 
 /// The meaning of a bracket in text.
@@ -61,6 +70,29 @@ pub(super) enum Bracket {
 impl Forms {
     pub(super) fn new(mode: OtherForms) -> Forms {
         Forms { mode, ..Forms::default() }
+    }
+
+    /// The present state.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            form: self.form,
+            trailers: self.trailers.clone(),
+            matched: self.matched,
+            fence: self.fence,
+            ended_at: self.ended_at,
+            said: self.said.clone(),
+        }
+    }
+
+    /// Returns to an earlier state.
+    pub(super) fn rewind(&mut self, mark: Mark) {
+        let Mark { form, trailers, matched, fence, ended_at, said } = mark;
+        *self = Forms { mode: self.mode, form, own: None, trailers, matched, fence, ended_at, said };
+    }
+
+    /// Whether the text is inside a code fence.
+    pub(super) fn is_in_fence(&self) -> bool {
+        self.fence
     }
 
     /// Whether a call in another form is open.
@@ -160,6 +192,13 @@ impl Parser {
         if in_fence && !self.goes_on(start) || !self.text.is_unsent(start) && self.reads_other_forms() {
             return false;
         }
+        if self.reads_tool(&name) {
+            let before = text[..opener.start].to_owned();
+            let doubt = self.weigh_after(&before, opener.form == CALL);
+            if !self.begin_if_meant(doubt, &[], offset..self.at, &name) {
+                return false;
+            }
+        }
         if !self.accept(opener.form, &name, offset..self.at) {
             return false;
         }
@@ -203,7 +242,7 @@ impl Parser {
 
     /// Handles what looks like the beginning of a call in another form. False if it is text.
     pub(super) fn other_call(&mut self, form: u8, held: &[u8], found: &mut Found) -> bool {
-        if self.at + found.start < self.forms.refused {
+        if self.at + found.start < self.refused {
             return false;
         }
         if form == PYTHON {
@@ -212,8 +251,15 @@ impl Parser {
         }
         let Some(beginning) = self.beginning(form, held, found.start) else { return false };
         let place = self.at + found.start..self.at + beginning.payload;
+        if self.reads_tool(&beginning.name) {
+            let led_in = form == MARKED || held[found.start..].starts_with(b"```");
+            let doubt = self.weigh_other_form(&held[..found.start], led_in);
+            if !self.begin_if_meant(doubt, &held[..found.start], place.clone(), &beginning.name) {
+                return false;
+            }
+        }
         if !self.accept(beginning.form, &beginning.name, place.clone()) {
-            self.forms.refused = self.at + held.len();
+            self.refused = self.refused.max(self.at + held.len());
             return false;
         }
         self.forms.trailers.extend(&beginning.trailers);
@@ -292,10 +338,9 @@ impl Parser {
         let payload = wrapped.unwrap_or(object);
         let (name, argued) = json_name(&text[payload..])?;
         let begins_line = self.text.begins_line(&held[..start]);
-        let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
         // A fence after other text on its line, as in `Action: ```json`, has lines of its own.
         let in_line = fenced && !begins_line && !text[..object].contains(&b'\n');
-        if in_line || quoted || !begins_line && !argued || !argued && !self.calls.is_known_tool(name) {
+        if in_line || !argued && (!begins_line || !self.calls.is_known_tool(name)) {
             return None;
         }
         let action = text[payload..].windows(8).any(|window| window == b"\"action\"");
@@ -329,10 +374,15 @@ impl Parser {
         calls.name().map(str::to_owned)
     }
 
+    /// Whether calls of that tool are read in other forms.
+    fn reads_tool(&self, name: &str) -> bool {
+        self.reads_other_forms() && self.calls.is_known_tool(name)
+    }
+
     /// Whether to read a call of that tool. It is reported either way.
     fn accept(&mut self, form: u8, name: &str, place: Range<usize>) -> bool {
         let Some(found) = other_forms::form(form) else { return false };
-        let read = self.reads_other_forms() && self.calls.is_known_tool(name);
+        let read = self.reads_tool(name);
         if !read || !self.forms.said.contains(&form) {
             let tool = name.chars().take(100).collect();
             let kind = DiagnosticKind::OtherForm { form: found.words, format: found.fits, tool, read };
@@ -423,21 +473,6 @@ impl Parser {
         if self.text.begins_line(&held[..found.start]) {
             self.forms.fence = !self.forms.fence;
         }
-    }
-
-    /// Whether a call in the format's own unmarked form begins inside a line: it must name a known tool, have
-    /// arguments, and not be quoted.
-    pub(super) fn is_call_in_line(&self, held: &[u8], start: usize) -> bool {
-        let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
-        let named = json_name(&held[start..]).is_some_and(|(name, argued)| argued && self.calls.is_known_tool(name));
-        self.reads_other_forms() && !self.forms.fence && !quoted && named
-    }
-
-    /// Reports that the call begins inside a line.
-    pub(super) fn report_in_line(&mut self, held: &[u8], place: Range<usize>) {
-        let name = json_name(held).map(|(name, _)| name.to_owned()).unwrap_or_default();
-        self.accept(IN_LINE, &name, place.clone());
-        self.calls.depart(RepairKind::OtherForm, place);
     }
 }
 

@@ -38,12 +38,11 @@ pub(crate) const PYTHON_LIST: u8 = 3;
 pub(crate) const REACT: u8 = 4;
 pub(crate) const CALL: u8 = 5;
 pub(crate) const FENCED: u8 = 6;
-pub(crate) const IN_LINE: u8 = 7;
-const TOOL_REQUEST: u8 = 8;
+const TOOL_REQUEST: u8 = 7;
 /// Any form with a start marker; the text shows which. No form has this number.
 pub(crate) const MARKED: u8 = u8::MAX;
 #[cfg(test)]
-const FIRST_BUILTIN: u8 = 9;
+const FIRST_BUILTIN: u8 = 8;
 
 /// The bytes that begin another form, or end its beginning.
 pub(super) const BEGINS: [u8; 6] = *b"{[(<`#";
@@ -136,7 +135,6 @@ fn forms() -> &'static [Form] {
             declared("Action and Action Input (ReAct)", None, json()),
             declared("call:NAME{…} without its special tokens", Some("gemma-4"), json()),
             declared("JSON in a code fence", None, json()),
-            declared("JSON in the middle of a line", None, json()),
             declared("[TOOL_REQUEST] and [END_TOOL_REQUEST]", None, Declaration { start, end, ..json() }),
         ];
         let builtin = BUILTIN.iter().map(|builtin| Form {

@@ -42,6 +42,10 @@ pub struct ParserOptions {
     pub any_number: bool,
     /// What to do with calls in another form than the format's, such as JSON in a code fence.
     pub other_forms: OtherForms,
+    /// Tool results and documents of the conversation. A call in another form is a quotation if one of them has it.
+    pub sources: Vec<String>,
+    /// Whether every call is meant, because a grammar makes the model call.
+    pub trusted: bool,
 }
 
 impl ParserOptions {
@@ -66,6 +70,8 @@ impl Default for ParserOptions {
             forbidden: false,
             any_number: false,
             other_forms: OtherForms::default(),
+            sources: Vec::new(),
+            trusted: false,
         }
     }
 }

@@ -7,7 +7,7 @@
 const BLANK: usize = 32;
 
 /// Converts bytes to text: keeps an unfinished character until the rest arrives, and writes U+FFFD for invalid bytes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Utf8 {
     partial: [u8; 4],
     len: usize,
@@ -99,7 +99,63 @@ enum After {
     Markup,
 }
 
+/// A state of a text to return to.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// Length of the text that cannot change until then.
+    kept: usize,
+    /// The rest.
+    state: Text,
+}
+
+/// Maximum length of text that a call in another form may take back, in bytes.
+const TAKEN_BACK: usize = 512;
+
 impl Text {
+    /// The present state.
+    pub(crate) fn mark(&self) -> Mark {
+        let (rest, _) = self.tail(TAKEN_BACK);
+        let state = Text {
+            content: rest.to_owned(),
+            utf8: self.utf8.clone(),
+            blank: self.blank.clone(),
+            gap: self.gap.clone(),
+            ..*self
+        };
+        Mark { kept: self.content.len() - rest.len(), state }
+    }
+
+    /// Returns to an earlier state.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        let mut content = std::mem::take(&mut self.content);
+        content.truncate(mark.kept);
+        content += &mark.state.content;
+        *self = Text { content, ..mark.state };
+    }
+
+    /// At most the last `count` bytes of the text, with the white space that is held and `bytes`. A call or other markup
+    /// ends a line.
+    pub(crate) fn before(&self, bytes: &[u8], count: usize) -> String {
+        let mut before = self.tail(count).0.to_owned();
+        if self.after != After::Nothing {
+            before.push('\n');
+        }
+        for bytes in [&self.blank, bytes] {
+            before += &String::from_utf8_lossy(bytes);
+        }
+        before
+    }
+
+    /// The text in this range.
+    pub(crate) fn since(&self, from: usize, to: usize) -> &str {
+        self.content.get(from..to).unwrap_or_default()
+    }
+
+    /// Whether no text has come since the beginning, or since a call or other markup.
+    pub(crate) fn is_at_beginning(&self, bytes: &[u8]) -> bool {
+        (self.content.is_empty() || self.after != After::Nothing) && bytes.trim_ascii().is_empty()
+    }
+
     /// A new text; with `separators`, its calls may be separated by them.
     pub(crate) fn new(separators: bool) -> Text {
         Text { separators, ..Text::default() }
@@ -302,12 +358,6 @@ impl Text {
             let blank = std::mem::take(&mut self.blank);
             self.write(&blank);
         }
-    }
-
-    /// The last byte of the text followed by `bytes`.
-    pub(crate) fn last(&self, bytes: &[u8]) -> Option<u8> {
-        let held = bytes.last().or(self.blank.last()).copied();
-        held.or_else(|| self.content.bytes().last())
     }
 
     /// Ends the text: white space at its end is kept, unless it only separated a call.

@@ -16,6 +16,19 @@ impl Ids {
         Ids { first, next: first, taken }
     }
 
+    /// The number of the next generated id.
+    pub fn next(&self) -> usize {
+        self.next
+    }
+
+    /// Forgets ids that were given since the next number was `next`.
+    pub fn rewind(&mut self, next: usize, given: impl Iterator<Item = String>) {
+        self.next = next;
+        for id in given {
+            self.taken.remove(&id);
+        }
+    }
+
     /// Takes an id of the model; false if it is not unique.
     pub fn claim(&mut self, id: &str) -> bool {
         let number = id.strip_prefix("call").and_then(|digits| digits.parse().ok());
