@@ -8,6 +8,7 @@ use super::{DONE, notice};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
 use callwright::format::Format;
+use callwright::message::Conversation;
 use callwright::parse::event::Event;
 use callwright::parse::reader::{Finished, Reader};
 use callwright::parse::{ParserOptions, ReasoningOutput};
@@ -66,13 +67,17 @@ pub struct ParseArgs {
     #[arg(long, value_name = "read|report|off", default_value = "read")]
     other_forms: OtherFormsArg,
 
+    /// Read the conversation from a file: a call in another form that a tool's result has is a quotation
+    #[arg(long, value_name = "FILE")]
+    messages: Option<PathBuf>,
+
     /// Print one message at the end (json), or each event as a line of JSON (events)
     #[arg(long, value_name = "FORM", default_value = "json")]
     output: Output,
 
-    /// Read lines {"template" or "format", "tools", "prompt_tail", "input", "reasoning", "partial", "other_forms"} and
-    /// answer each with a line
-    #[arg(long, conflicts_with_all = ["template", "tools", "prompt_tail", "partial", "output"])]
+    /// Read lines {"template" or "format", "tools", "prompt_tail", "input", "reasoning", "partial", "other_forms",
+    /// "messages"} and answer each with a line
+    #[arg(long, conflicts_with_all = ["template", "tools", "prompt_tail", "partial", "output", "messages"])]
     batch: bool,
 }
 
@@ -109,6 +114,7 @@ struct Case {
     other_forms: Option<OtherFormsArg>,
     #[serde(default)]
     partial: bool,
+    messages: Option<Value>,
 }
 
 pub fn run(args: ParseArgs) -> Result<u8> {
@@ -116,7 +122,9 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         return batch(Source::open(args.file.as_deref(), "the batch")?, |case| one(case, &args));
     }
     let format = format(args.template.as_deref(), &args.format)?;
-    let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms);
+    let messages = args.messages.as_ref().map(Conversation::from_file).transpose()?;
+    let messages = messages.map(|conversation| conversation.messages).unwrap_or_default();
+    let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms).answering(&messages);
     let tools = args.tools.read(&mut Executor::default())?;
     let tools = (!args.tools.files.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
@@ -182,6 +190,8 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let notices = tools.as_mut().map(Tools::take_notices).unwrap_or_default();
     let reasoning = case.reasoning.unwrap_or(args.reasoning);
     let options = options(&case.prompt_tail, reasoning, args.repair, case.other_forms.unwrap_or(args.other_forms));
+    let messages = case.messages.map(Conversation::from_value).transpose()?;
+    let options = options.answering(&messages.map(|conversation| conversation.messages).unwrap_or_default());
     let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;
     reader.push(case.input.as_bytes(), &mut |_| ())?;
     let mut message = match case.partial {

@@ -14,6 +14,7 @@ use crate::constraint::{Compiler, Constraint, Mode};
 use crate::decision::{CallProbability, Decided, Decision, Opening, Thresholds};
 use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
+use crate::format::{Format, Marker};
 use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
 use crate::parse::{OtherForms, Parser, ParserOptions};
 use std::ops::ControlFlow;
@@ -173,7 +174,8 @@ impl Session {
         let text_after_calls = options.text_after_calls || self.format().text_after_calls;
         let ends_after_calls = request.shown_tools().is_some() && options.constrain != Mode::Off && !text_after_calls;
         let listener = Listener::new(stops, options, repeats(request), ends_after_calls);
-        Ok(Reader::new(parser, listener, on_event))
+        let control = marker_tokens(&*self.engine, self.format());
+        Ok(Reader::new(parser, listener, on_event).with_control_tokens(control))
     }
 
     /// The note on an answer that has no call, although there are tools: in full where that is asked for.
@@ -284,16 +286,30 @@ fn parser_options(request: &AnswerRequest, prompt_tail: &str) -> ParserOptions {
     let taken_ids: Vec<String> = calls.filter_map(|call| call.id.clone()).collect();
     // Without tools, or where the answer is to be JSON, text that looks like a call is text.
     let only_text = request.tools.is_empty() || options.grammar.is_some() || options.response_format.is_some();
-    ParserOptions::default().with(|set| {
-        set.repair = options.repair;
-        set.coerce = options.coerce;
-        set.normalize_names = options.normalize_names;
-        set.first_call = taken_ids.len() + 1;
-        set.taken_ids = taken_ids;
-        set.prompt_tail = prompt_tail.to_owned();
-        set.forbidden = options.tool_choice == ToolChoice::None;
-        set.other_forms = if only_text { OtherForms::Off } else { options.other_forms };
-    })
+    ParserOptions::default()
+        .with(|set| {
+            set.repair = options.repair;
+            set.coerce = options.coerce;
+            set.normalize_names = options.normalize_names;
+            set.first_call = taken_ids.len() + 1;
+            set.taken_ids = taken_ids;
+            set.prompt_tail = prompt_tail.to_owned();
+            set.forbidden = options.tool_choice == ToolChoice::None;
+            set.other_forms = if only_text { OtherForms::Off } else { options.other_forms };
+            // Then the grammar leaves no room for anything but calls.
+            let required = matches!(options.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
+            set.trusted = required && options.constrain != Mode::Off;
+        })
+        .answering(&request.messages)
+}
+
+/// The control tokens of the model that are in the format's markers.
+fn marker_tokens(engine: &dyn Engine, format: &Format) -> Vec<String> {
+    let in_marker = |token: &&String| {
+        let mut texts = format.markers().filter_map(Marker::text);
+        !token.is_empty() && texts.any(|text| text.contains(token.as_str()))
+    };
+    engine.model().control_tokens.iter().filter(in_marker).cloned().collect()
 }
 
 /// Whether a grammar holds the answer as a whole.

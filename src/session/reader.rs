@@ -10,6 +10,8 @@ pub(super) struct Reader<'a> {
     listener: Listener<'a>,
     on_event: &'a mut dyn FnMut(&Event),
     closing: bool,
+    /// The control tokens of the model that are in the format's markers.
+    control_tokens: Vec<String>,
 }
 
 /// What was read.
@@ -28,7 +30,13 @@ pub(super) struct Read {
 impl<'a> Reader<'a> {
     /// A reader that ends the answer where `listener` does.
     pub(super) fn new(parser: Parser, listener: Listener<'a>, on_event: &'a mut dyn FnMut(&Event)) -> Reader<'a> {
-        Reader { parser, listener, on_event, closing: false }
+        Reader { parser, listener, on_event, closing: false, control_tokens: Vec::new() }
+    }
+
+    /// The same reader, which knows the control tokens in the format's markers.
+    pub(super) fn with_control_tokens(mut self, control_tokens: Vec<String>) -> Reader<'a> {
+        self.control_tokens = control_tokens;
+        self
     }
 
     /// Reads text that the model did not write: what the prompt begins, or a marker that it left out.
@@ -39,7 +47,12 @@ impl<'a> Reader<'a> {
 
     /// Reads a token of the model; whether the answer ends here.
     pub(super) fn token(&mut self, bytes: &[u8]) -> bool {
-        self.push(bytes);
+        if self.control_tokens.iter().any(|token| token.as_bytes() == bytes) {
+            let Reader { parser, listener, on_event, .. } = self;
+            parser.push_control(bytes, &mut |event| listener.hear(event, *on_event));
+        } else {
+            self.push(bytes);
+        }
         if !self.closing {
             self.listener.token(bytes);
         }

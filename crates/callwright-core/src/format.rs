@@ -86,7 +86,8 @@ impl Default for Declaration {
 }
 
 impl Declaration {
-    pub(crate) fn markers(&self) -> impl Iterator<Item = &Marker> {
+    /// All markers, those around calls first.
+    pub fn markers(&self) -> impl Iterator<Item = &Marker> {
         let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
         self.start.iter().chain(&self.end).chain(around).chain(&self.hidden).chain(&self.markup)
     }

@@ -124,8 +124,12 @@ pub struct Parser {
     interleaves: bool,
     /// Whether the answer is assumed to begin in reasoning, and neither text nor a marker came yet.
     pending: bool,
+    /// Whether the text has the beginning of reasoning as a word.
+    named_reasoning: bool,
     /// Whether reasoning is separated from text.
     separate: bool,
+    /// Where the last control token is.
+    control: Range<usize>,
     calls: Calls,
     forms: Forms,
     /// Calls that may be text, the outer ones first.
@@ -199,7 +203,9 @@ impl Parser {
             opens: format.reasoning_open,
             interleaves: format.reasoning_interleaved,
             pending: format.reasoning_open && options.prompt_tail.is_empty(),
+            named_reasoning: false,
             separate: true,
+            control: 0..0,
             calls,
             forms: Forms::new(options.other_forms),
             trials: Vec::new(),
@@ -249,6 +255,13 @@ impl Parser {
             self.send_text(self.undecided());
             self.send(emit);
         }
+    }
+
+    /// Takes a control token of the model's vocabulary. A marker that is one is never a quotation.
+    pub fn push_control(&mut self, token: &[u8], emit: &mut impl FnMut(Event)) {
+        self.read_tail();
+        self.control = self.at..self.at + token.len();
+        self.push(token, emit);
     }
 
     /// From here on a grammar closes what the remaining tokens do not suffice for, so a call that ends now is

@@ -55,6 +55,14 @@ impl ParserOptions {
         set(&mut self);
         self
     }
+
+    /// These options for an answer to this conversation: sets [`ParserOptions::sources`].
+    #[must_use]
+    pub fn answering(mut self, messages: &[Message]) -> Self {
+        let results = messages.iter().filter(|message| message.role == Role::Tool);
+        self.sources.extend(results.map(|message| message.content.clone()).filter(|text| !text.is_empty()));
+        self
+    }
 }
 
 impl Default for ParserOptions {

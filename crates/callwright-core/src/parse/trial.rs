@@ -88,6 +88,9 @@ impl Parser {
         if self.thinking {
             return Ok(Some(Doubt::Reasoning));
         }
+        if self.control.contains(&(self.at + before.len())) {
+            return Ok(None);
+        }
         let before = self.text.before(before, TAIL);
         let line = last_line(&before);
         if line.trim_start().starts_with("> ") {
@@ -162,14 +165,19 @@ impl Parser {
     }
 
     /// Whether reasoning may begin after the text and `before`: `<think>` in a sentence is text.
-    pub(super) fn may_begin_reasoning(&self, before: &[u8]) -> bool {
-        self.interleaves || self.thinking || self.text.is_at_beginning(before)
+    pub(super) fn may_begin_reasoning(&mut self, before: &[u8]) -> bool {
+        let begins = self.interleaves || self.thinking || self.text.is_at_beginning(before);
+        self.named_reasoning = !begins;
+        begins
     }
 
     /// Whether reasoning may end here. Where none is open, its beginning may be in a prompt that is unknown.
     pub(super) fn may_end_reasoning(&self, before: &[u8]) -> bool {
         if self.thinking || self.trials.iter().any(|trial| trial.doubt == Doubt::Reasoning) {
             return true;
+        }
+        if self.named_reasoning {
+            return false;
         }
         let before = self.text.before(before, TAIL);
         let line = last_line(&before);
