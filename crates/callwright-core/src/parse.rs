@@ -138,6 +138,8 @@ pub struct Parser {
     failed: Option<Failed>,
     /// Doubtful calls that begin before this offset are text.
     refused: usize,
+    /// All calls that begin before this offset are text.
+    quoted_to: usize,
     recent: Recent,
     sources: Sources,
     /// Whether all calls are meant.
@@ -211,6 +213,7 @@ impl Parser {
             trials: Vec::new(),
             failed: None,
             refused: 0,
+            quoted_to: 0,
             recent: Recent::default(),
             sources: Sources::new(&options.sources),
             trusted: options.trusted,

@@ -2,7 +2,6 @@
 
 use super::{Parser, Section};
 use crate::parse::event::{DiagnosticKind, RepairKind};
-use crate::parse::evidence::Doubt;
 use crate::parse::markers::{Context, Found, Scanner, Side};
 use crate::parse::payload::Terminator;
 use serde_json::Value;
@@ -36,13 +35,12 @@ impl Parser {
             Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(found) => {
                 return false;
             }
-            Side::SectionStart | Side::SectionEnd if self.thinking && place.start < self.refused => return false,
+            Side::SectionEnd if place.start < self.quoted_to => return false,
+            Side::SectionStart if !self.begins_section(&held[..found.start], place.clone()) => return false,
             Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
-                if self.thinking && found.sign.side != Side::ReasoningEnd {
-                    self.try_call(Doubt::Reasoning);
-                }
                 self.leave_prose(&held[..found.start]);
                 self.text.after_markup_here();
+                self.markup_ended();
                 if !found.sign.exact {
                     self.calls.depart(RepairKind::NearMissMarker, place.clone());
                 }
@@ -81,6 +79,12 @@ impl Parser {
         true
     }
 
+    /// Whether a section of calls begins here, which may be quoted as calls are.
+    fn begins_section(&mut self, before: &[u8], place: Range<usize>) -> bool {
+        let doubt = self.weigh_marked(before);
+        self.begin_if_meant(doubt, before, place, "")
+    }
+
     /// An end marker without an open call: it may belong to a call in another form, or to the last call.
     fn end_marker_in_prose(&mut self, held: &[u8], found: Found, place: Range<usize>) -> bool {
         if self.other_end(held, found) {
@@ -112,7 +116,9 @@ impl Parser {
         if bare && !marked && !self.is_bare_call(held, found.start) {
             return false;
         }
-        let doubt = match bare && !marked {
+        // A code fence as a marker is no more evidence than one in another form.
+        let fence = memchr::memmem::find(&held[found.start..found.end], b"```").is_some();
+        let doubt = match bare && !marked || fence {
             true => self.weigh_own_form(&held[..found.start]),
             false => self.weigh_marked(&held[..found.start]),
         };
@@ -306,7 +312,7 @@ impl Parser {
         self.calls.keep(tail);
         self.calls.close(ending, marker);
         self.text.after_call();
-        self.call_ended();
+        self.markup_ended();
         let other = self.leave();
         self.text.push(&text);
         other

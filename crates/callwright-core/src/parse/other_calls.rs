@@ -255,6 +255,8 @@ impl Parser {
             let led_in = form == MARKED || held[found.start..].starts_with(b"```");
             let doubt = self.weigh_other_form(&held[..found.start], led_in);
             if !self.begin_if_meant(doubt, &held[..found.start], place.clone(), &beginning.name) {
+                // Neither is the object inside of a code fence a call.
+                self.refuse_to(self.at + held.len());
                 return false;
             }
         }

@@ -85,19 +85,18 @@ impl Recent {
 impl Parser {
     /// How far a call between the format's own markers is meant, after the text and `before`.
     pub(super) fn weigh_marked(&self, before: &[u8]) -> Result<Option<Doubt>, NoCall> {
-        if self.thinking {
-            return Ok(Some(Doubt::Reasoning));
-        }
         if self.control.contains(&(self.at + before.len())) {
-            return Ok(None);
+            return Ok(self.thinking.then_some(Doubt::Reasoning));
         }
-        let before = self.text.before(before, TAIL);
+        let prose = if self.thinking { &self.reasoning } else { &self.text };
+        let before = prose.before(before, TAIL);
         let line = last_line(&before);
         if line.trim_start().starts_with("> ") {
             return Err(NoCall::InSentence);
         }
         match open_quote(line) {
             Some(quote) => Ok(Some(Doubt::Quoted(quote))),
+            None if self.thinking => Ok(Some(Doubt::Reasoning)),
             None if self.forms.is_in_fence() => Ok(Some(Doubt::Form)),
             None => Ok(None),
         }
@@ -141,18 +140,29 @@ impl Parser {
             return false;
         }
         match doubt {
+            _ if place.start < self.quoted_to => false,
             Ok(None) => true,
             _ if self.trusted => true,
             _ if place.start < self.refused => false,
             Ok(Some(doubt)) => {
+                if self.thinking {
+                    self.try_call(Doubt::Reasoning);
+                }
                 self.try_call(doubt);
                 true
             }
             Err(why) => {
-                self.refused = place.end;
+                self.refuse_to(place.end);
                 self.report_text(name, why, place);
                 false
             }
+        }
+    }
+
+    /// Doubtful calls that begin before this offset are text.
+    pub(super) fn refuse_to(&mut self, end: usize) {
+        if self.failed.is_none() {
+            self.refused = self.refused.max(end);
         }
     }
 
@@ -197,7 +207,7 @@ impl Parser {
             doubt,
             at: self.at,
             closed: false,
-            calls_to: usize::MAX,
+            calls_to: self.text.len(),
             calls: self.calls.mark(),
             text: self.text.mark(),
             reasoning: self.reasoning.mark(),
@@ -260,15 +270,14 @@ impl Parser {
         self.failed.is_some()
     }
 
-    /// A call has ended: what follows it begins here.
-    pub(super) fn call_ended(&mut self) {
+    /// A call or other markup has ended: what follows it begins here.
+    pub(super) fn markup_ended(&mut self) {
         let end = self.text.len();
         self.trials.iter_mut().for_each(|trial| trial.calls_to = end);
     }
 
     /// A call begins, which also decides about the calls before it.
     pub(super) fn call_refutes(&mut self) -> bool {
-        self.trials.retain(|trial| !matches!(trial.doubt, Doubt::Quoted(_)));
         let closed = self.trials.iter().position(|trial| trial.closed);
         closed.inspect(|&index| self.refute(index, NoCall::Draft)).is_some()
     }
@@ -351,7 +360,10 @@ impl Parser {
             self.forms.rewind(trial.forms);
             (self.scan, self.candidate) = (START, None);
             self.held.clear();
-            self.refused = until;
+            match trial.doubt {
+                Doubt::Form => self.refused = until,
+                Doubt::Reasoning | Doubt::Quoted(_) => self.quoted_to = until,
+            }
             self.at = trial.at;
             let bytes = self.recent.since(trial.at);
             if let Some((name, place)) = call {

@@ -5,6 +5,7 @@ mod conformance;
 mod data;
 mod declaration;
 mod error;
+mod evidence;
 mod formats;
 mod fuzz;
 mod infer;
