@@ -345,6 +345,7 @@ impl Parser {
             self.held.clear();
             self.refused = until;
             self.at = trial.at;
+            self.marks.retain(|(_, offset)| *offset <= trial.at);
             let bytes = self.recent.since(trial.at);
             if let Some((name, place)) = call {
                 self.report_text(&name, why, place);
