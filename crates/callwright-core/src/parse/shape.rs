@@ -68,7 +68,8 @@ fn shape(text: &str, name: Range<usize>) -> Option<Range<usize>> {
     }
     let reach = &text[from..name.start];
     let start = from + opening(reach)?;
-    let quoted = text[..start].ends_with(['`', '\'']);
+    let line = text[..start].rsplit('\n').next().unwrap_or_default();
+    let quoted = line.ends_with('\'') || line.matches('`').count() % 2 == 1;
     let close = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '>' | ']' | '/' | ':' | ',');
     let rest = after.trim_start_matches(close);
     // `[f](x)` is a link.
@@ -120,6 +121,7 @@ mod tests {
             ("{\"use\": \"get_weather\", \"with\": 1}", Some("{\"use\": \"get_weather")),
             ("I use get_weather for that.", None),
             ("I use `get_weather(city)` for that.", None),
+            ("Write `{\"a\": 1} {\"get_weather\": {}}` for that.", None),
             ("Use <b>get_weather</b>.", None),
             ("The tool [get_weather] is fine.", None),
             ("See [get_weather](http://example.org).", None),
