@@ -25,7 +25,8 @@ impl Parser {
 
     /// Reports what looks like a call, if there is no other call.
     pub(super) fn report_shape(&mut self) {
-        let said = |kind: &DiagnosticKind| matches!(kind, DiagnosticKind::OtherForm { .. } | DiagnosticKind::NoCall { .. });
+        let said =
+            |kind: &DiagnosticKind| matches!(kind, DiagnosticKind::OtherForm { .. } | DiagnosticKind::NoCall { .. });
         if !self.calls.done.is_empty() || self.calls.diagnostics.iter().any(|diagnostic| said(&diagnostic.kind)) {
             return;
         }
