@@ -25,6 +25,8 @@ mod payload;
 #[doc(hidden)]
 pub mod reader;
 mod repair;
+mod shape;
+mod spelling;
 mod tail;
 mod text;
 mod trailing;
@@ -156,6 +158,8 @@ pub struct Parser {
     spare_held: Vec<u8>,
     /// A match that one with precedence may still replace: its pattern, and its end in `held`.
     candidate: Option<(u8, usize)>,
+    /// Where the text was interrupted: its length, and the offset.
+    marks: Vec<(usize, usize)>,
     /// The part of the answer that is in the prompt, until it is read.
     tail: Option<String>,
     /// Length of that part: internal offsets count from its beginning, public ones from its end.
@@ -224,6 +228,7 @@ impl Parser {
             held: Vec::new(),
             spare_held: Vec::new(),
             candidate: None,
+            marks: Vec::new(),
             base: tail.len(),
             opened,
             tail: Some(tail.to_owned()),
@@ -299,6 +304,7 @@ impl Parser {
         self.send_text(0);
         self.send(emit);
         self.end_section();
+        self.report_shape();
         self.calls.end_diagnostics();
         let base = self.base;
         let Calls { mut done, mut repairs, mut diagnostics, .. } = self.calls;
@@ -567,8 +573,8 @@ impl Parser {
             self.calls.close(ending, &[]);
             payload.next_call();
             self.calls.open(at);
-            if self.forms.is_open() {
-                self.calls.depart(RepairKind::OtherForm, at..at + 1);
+            if let Some(kind) = self.forms.departure() {
+                self.calls.depart(kind, at..at + 1);
             }
             if several {
                 self.calls.depart(RepairKind::SeveralCalls, at..at + 1);

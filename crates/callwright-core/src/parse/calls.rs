@@ -23,6 +23,8 @@ use std::sync::Arc;
 const DIAGNOSTICS: usize = 100;
 /// Maximum size of a buffer to keep for the next call.
 const SPARE: usize = 16 << 10;
+/// Number of bytes after a start marker to look at, to tell prose from a call.
+const PROSE: usize = 96;
 /// Maximum length of a key in a report.
 const KEY: usize = 100;
 
@@ -172,6 +174,33 @@ impl Calls {
         open.raw.split_off(index)
     }
 
+    /// The open call is none; returns its text.
+    pub(crate) fn abandon(&mut self) -> Vec<u8> {
+        self.open.take().map(|open| open.raw).unwrap_or_default()
+    }
+
+    /// Whether what follows the open call's start marker is prose, which is about the marker: words in the same line,
+    /// without a name. `in_line` is whether there is text before the marker as well.
+    pub(crate) fn is_prose(&self, tail: &[u8], in_line: bool) -> bool {
+        let Some(open) = self.open.as_ref().filter(|open| open.name.is_none() && open.id.is_none() && self.repair)
+        else {
+            return false;
+        };
+        let payload = open.raw.get(open.payload..).unwrap_or_default();
+        let beginning = [&payload[..payload.len().min(PROSE)], &tail[..tail.len().min(PROSE)]].concat();
+        let text = String::from_utf8_lossy(&beginning);
+        if !in_line && !text.starts_with(' ') || text.trim_start_matches([' ', '\t', '\r']).starts_with('\n') {
+            return false;
+        }
+        let mut words = text.split_whitespace();
+        let (Some(first), Some(second)) = (words.next(), words.next()) else { return false };
+        let plain = |word: &str| {
+            let word = word.trim_matches(['.', ',', ':', ';', '!', '?', '\'', '"', '`', '*', ')']);
+            word.chars().all(|c| c.is_alphanumeric() || matches!(c, '\'' | '-' | '’'))
+        };
+        plain(first) && plain(second) && !self.is_known_tool(first) && !self.is_known_tool(&format!("{first} {second}"))
+    }
+
     /// The payload of the open call begins after the bytes kept so far.
     pub(crate) fn begin_payload(&mut self) {
         if let Some(open) = &mut self.open {
@@ -296,6 +325,10 @@ impl Calls {
     /// The open call's tool, if the tools are known and include it.
     pub(crate) fn tool(&self) -> Option<&Tool> {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
+    }
+
+    pub(crate) fn tools(&self) -> Option<&Tools> {
+        self.tools.as_deref()
     }
 
     /// Whether the tools are known.

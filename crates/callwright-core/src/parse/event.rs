@@ -235,6 +235,8 @@ pub enum DiagnosticKind {
     EmptyCall,
     /// A section without a call; its content is text.
     EmptySection,
+    /// Markup without a call, or the end of a turn, is dropped: it is at the end of the text, or right after a call.
+    StrayMarkup,
     /// Text for a recipient that is neither the user nor a tool is dropped.
     HiddenText,
     /// The text ended, or another call began, before the call was complete.
@@ -300,6 +302,7 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),
             DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
             DiagnosticKind::EmptySection => f.write_str("a section for calls has no call in it"),
+            DiagnosticKind::StrayMarkup => f.write_str("markup that belongs to no call is left out"),
             DiagnosticKind::HiddenText => f.write_str("text for neither the user nor a tool is left out"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
             DiagnosticKind::OtherForm { form, format, tool, read } => {

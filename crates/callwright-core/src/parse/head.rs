@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// Maximum length of a head. Longer text is not a head.
 const LONGEST: usize = 512;
 
+/// Whether a known tool has that name.
+pub(crate) type IsTool<'a> = &'a dyn Fn(&str) -> bool;
+
 /// The parsed forms of a head, shared by the calls of a format.
 #[derive(Debug)]
 pub(crate) struct HeadPlan {
@@ -23,6 +26,8 @@ pub(crate) struct HeadPlan {
     lasts: Vec<Vec<u8>>,
     /// The last bytes of all these.
     ends: ByteSet,
+    /// Whether a head is the end of a tag.
+    in_tag: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -94,11 +99,21 @@ impl HeadPlan {
         }
         let ends: Vec<u8> = stops.iter().chain(&lasts).filter_map(|text| text.last().copied()).collect();
         let ends = ByteSet::new(|byte| ends.contains(&byte));
-        HeadPlan { id: head.id.as_deref().map(parse), forms, stops, lasts, ends }
+        let in_tag = lasts.iter().any(|last| last.ends_with(b">"));
+        HeadPlan { id: head.id.as_deref().map(parse), forms, stops, lasts, ends, in_tag }
     }
 
     /// Name and id of a whole head; if `rough`, it may differ from the declaration. `index` counts the calls.
-    fn read(&self, text: &str, index: usize, rough: bool) -> Option<(String, Option<String>)> {
+    fn read(&self, text: &str, index: usize, rough: bool, is_tool: IsTool<'_>) -> Option<(String, Option<String>)> {
+        if text.contains(' ') && self.id.is_none() {
+            // Only a tool's name may have spaces in it.
+            let named = self.forms.iter().filter_map(|form| fit(form, text, false)?.name);
+            let before_markup = text.split('<').next().unwrap_or(text).trim().to_owned();
+            let plain = |name: &String| name.contains(' ') && name.chars().all(|c| c == ' ' || in_word(c));
+            if let Some(name) = named.chain([before_markup]).find(|name| plain(name) && is_tool(name)) {
+                return Some((name, None));
+            }
+        }
         let mut fits = self.forms.iter().filter_map(|form| fit(form, text, rough)).peekable();
         let first = fits.peek().cloned();
         // Reject a form that takes another form's text for part of the name.
@@ -148,7 +163,7 @@ impl HeadReader {
 
     /// Takes one byte, at offset `at`; `index` counts the calls of the answer from 0. With `repair` off, the head ends
     /// only as declared, or at the stop.
-    pub(crate) fn push(&mut self, byte: u8, at: usize, index: usize) -> HeadStep {
+    pub(crate) fn push(&mut self, byte: u8, at: usize, index: usize, is_tool: IsTool<'_>) -> HeadStep {
         if self.text.is_empty() {
             if byte.is_ascii_whitespace() {
                 return HeadStep::More;
@@ -162,33 +177,58 @@ impl HeadReader {
         let ends = |last: &[u8]| last.last() == Some(&byte) && self.text.ends_with(last);
         if self.plan.lasts.iter().any(|last| ends(last)) {
             for rough in [false, true] {
-                if let HeadStep::Done(read) = self.finish(at + 1, self.text.len(), index, rough, None) {
+                if let HeadStep::Done(read) = self.finish(at + 1, self.text.len(), index, rough, None, is_tool) {
                     return HeadStep::Done(read);
                 }
             }
         }
         if let Some(stop) = self.plan.stops.iter().find(|stop| ends(stop)) {
             let length = self.text.len() - stop.len();
-            return self.finish_roughly(at + 1 - stop.len(), length, index, Some(byte));
+            return self.finish_roughly(at + 1 - stop.len(), length, index, Some(byte), is_tool);
+        }
+        if byte == b'>' && self.plan.in_tag && self.is_name_in_tag() {
+            return self.finish_roughly(at + 1, self.text.len() - 1, index, None, is_tool);
         }
         if self.text.len() > LONGEST { HeadStep::Lost } else { HeadStep::More }
     }
 
     /// The payload ends before offset `at`, without arguments.
-    pub(crate) fn end(&mut self, at: usize, index: usize) -> HeadStep {
-        self.finish_roughly(at, self.text.len(), index, None)
+    pub(crate) fn end(&mut self, at: usize, index: usize, is_tool: IsTool<'_>) -> HeadStep {
+        self.finish_roughly(at, self.text.len(), index, None, is_tool)
     }
 
-    fn finish_roughly(&self, end: usize, length: usize, index: usize, stopped: Option<u8>) -> HeadStep {
-        match self.finish(end, length, index, false, stopped) {
+    /// Whether the text is a name, the end of its quotes, and the end of a tag.
+    fn is_name_in_tag(&self) -> bool {
+        let text = String::from_utf8_lossy(&self.text);
+        let name = text.trim_end_matches(['>', '/', '"', '\'', '`', ' ']);
+        !name.is_empty() && name.chars().all(in_word)
+    }
+
+    fn finish_roughly(
+        &self,
+        end: usize,
+        length: usize,
+        index: usize,
+        stopped: Option<u8>,
+        is_tool: IsTool<'_>,
+    ) -> HeadStep {
+        match self.finish(end, length, index, false, stopped, is_tool) {
             HeadStep::Done(read) => HeadStep::Done(read),
-            _ => self.finish(end, length, index, true, stopped),
+            _ => self.finish(end, length, index, true, stopped, is_tool),
         }
     }
 
-    fn finish(&self, end: usize, length: usize, index: usize, rough: bool, stopped: Option<u8>) -> HeadStep {
+    fn finish(
+        &self,
+        end: usize,
+        length: usize,
+        index: usize,
+        rough: bool,
+        stopped: Option<u8>,
+        is_tool: IsTool<'_>,
+    ) -> HeadStep {
         let text = String::from_utf8_lossy(&self.text[..length]);
-        match self.plan.read(text.trim(), index, rough) {
+        match self.plan.read(text.trim(), index, rough, is_tool) {
             Some((name, id)) => HeadStep::Done(HeadRead { name, id, exact: !rough, stopped, range: self.start..end }),
             None => HeadStep::Lost,
         }
@@ -326,12 +366,12 @@ mod tests {
         let head = Head { forms: forms.iter().map(|form| form.to_string()).collect(), id: id.map(str::to_owned) };
         let mut reader = HeadReader::new(&Arc::new(HeadPlan::new(&head, &[stop])));
         for (at, byte) in text.bytes().enumerate() {
-            let step = reader.push(byte, at, 2);
+            let step = reader.push(byte, at, 2, &|name| name == "my tool");
             if step != HeadStep::More {
                 return (step, text[at + 1..].to_owned());
             }
         }
-        (reader.end(text.len(), 2), String::new())
+        (reader.end(text.len(), 2, &|_| false), String::new())
     }
 
     fn parts(step: (HeadStep, String)) -> (String, Option<String>, bool, String) {
@@ -361,6 +401,11 @@ mod tests {
         assert_eq!(parts(read(&["{name}:"], id, "", "f:")), said("f", Some("functions.f:2"), true, ""));
         let both = ["{id}|name|{name}|args|"];
         assert_eq!(parts(read(&both, None, "{", "x1|name|f|args|{}")), said("f", Some("x1"), true, "{}"));
+        for text in ["my tool <|json|><|message|>", "my tool<|channel|>x <|json|><|message|>"] {
+            let forms = ["{name} <|json|><|message|>", "{name}{header}<|message|>"];
+            assert_eq!(parts(read(&forms, None, "{", text)), said("my tool", None, true, ""), "{text}");
+        }
+        assert_eq!(parts(read(&["{name}\">"], None, "{", "f>{}")), said("f", None, false, "{}"));
         let number = ["{name}\" index=\"{number}\">"];
         assert_eq!(parts(read(&number, None, "<key>", "f\" index=\"12\"><key>")), said("f", None, true, "<key>"));
         let turn = ["{name} <|json|><|message|>", "{name}{header}<|message|>"];

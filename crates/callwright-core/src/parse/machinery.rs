@@ -3,8 +3,9 @@
 use super::markers::{Context, Markers};
 use super::payload::Plan;
 use super::repair::Stops;
+use super::spelling;
 use crate::error::Result;
-use crate::format::{Declaration, Payload};
+use crate::format::{Declaration, Marker, Payload};
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -17,6 +18,10 @@ pub(crate) struct Machinery {
     quote: String,
     key_start: String,
     pub(super) plan: Plan,
+    /// The end marker, if it is literal.
+    pub(super) end: Vec<u8>,
+    /// The format, if its markers can be written with other bars.
+    pub(super) varied: Option<Box<Declaration>>,
 }
 
 impl Machinery {
@@ -30,7 +35,9 @@ impl Machinery {
             _ => (String::new(), String::new()),
         };
         let plan = Plan::new(declaration);
-        Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan })
+        let end = declaration.end.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
+        let varied = spelling::varies(declaration).then(|| Box::new(declaration.clone()));
+        Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan, end, varied })
     }
 
     /// Whether it is known, without building anything, that [`Machinery::new`] does not fail.

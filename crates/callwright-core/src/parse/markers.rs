@@ -11,6 +11,7 @@ mod begins;
 mod lazy;
 pub(super) mod patterns;
 mod plain;
+mod stray;
 
 use super::bytes::ByteSet;
 use super::other_forms::{self, BEGINS, Own, THRICE};
@@ -18,7 +19,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Declaration, Marker};
 use begins::Begins;
 use lazy::{Lazy, Made};
-use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
+use patterns::{
+    Patterns, bare_call, near_attribute, near_end, near_recipient, near_section, near_start, start_in_reasoning,
+    syntax_config,
+};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
@@ -42,6 +46,11 @@ impl Sign {
     pub(crate) fn is_head(self) -> bool {
         self.exact && self.lookahead == Lookahead::Head
     }
+
+    /// Whether it is a marker only if the name of a known tool follows.
+    pub(crate) fn needs_tool(self) -> bool {
+        matches!(self.lookahead, Lookahead::Attribute | Lookahead::Recipient)
+    }
 }
 
 /// How much of the payload a match includes, to distinguish a marker from prose.
@@ -52,10 +61,14 @@ pub(super) enum Lookahead {
     Brackets,
     /// The text up to and including the first letter of a name.
     Letter,
+    /// The name after an attribute, and the end of its tag.
+    Attribute,
+    /// The name after an equals sign, and the end of the header.
+    Recipient,
     /// Everything after the start marker's text.
     Head,
-    /// The next start marker.
-    Start,
+    /// The next start marker, whose first byte occurs so many times before it.
+    Start(u8),
     /// The whole match is payload.
     All,
 }
@@ -78,6 +91,10 @@ pub(crate) enum Side {
     Other(u8),
     /// End of a section in another form.
     OtherEnd,
+    /// Markup without a call; exact where text may follow.
+    Stray,
+    /// Tags around calls, without any.
+    EmptySection,
     /// A code fence.
     Fence,
 }
@@ -118,6 +135,8 @@ struct AnyForm {
     /// The text of the format's own start markers.
     starts: Vec<Vec<u8>>,
     patterns: Vec<(Sign, String)>,
+    /// Markup without a call, before and after the format's own markers.
+    stray: (Vec<(Sign, String)>, Vec<(Sign, String)>),
     begins: Begins,
     /// `None` if it would be too large.
     scanner: OnceLock<Option<Scanner>>,
@@ -203,7 +222,8 @@ struct Contexts {
 impl Contexts {
     fn of(declaration: &Declaration) -> Contexts {
         let exact = Patterns::exact(declaration);
-        let start_near = near_start(declaration);
+        let start_near = near_start(declaration).into_iter();
+        let start_near = start_near.chain(near_attribute(declaration)).chain(near_recipient(declaration));
 
         let mut text = exact.all();
         text.extend(start_near.clone());
@@ -213,7 +233,7 @@ impl Contexts {
 
         let mut reasoning = exact.of(&[Side::ReasoningEnd]);
         reasoning.extend(start_in_reasoning(declaration));
-        reasoning.extend(start_near.clone().filter(|(sign, _)| sign.lookahead == Lookahead::Brackets));
+        reasoning.extend(start_near.clone().filter(|(sign, _)| sign.lookahead != Lookahead::Letter));
 
         let calls = [Side::End, Side::Start, Side::SectionEnd, Side::SectionStart];
         let mut structure = exact.of(&calls);
@@ -271,6 +291,7 @@ impl Markers {
                 Begins::new(|byte| plain.begins.has(byte) || BEGINS.contains(&byte), &thrice)
             },
             patterns: text,
+            stray: stray::patterns(declaration),
             scanner: OnceLock::new(),
         };
         let markers = Markers {
@@ -313,7 +334,9 @@ impl AnyForm {
     fn get(&self, start: &[u8]) -> Option<&Scanner> {
         let build = || {
             let (before, after) = other_forms::patterns(&self.own);
-            let patterns: Vec<_> = before.into_iter().chain(self.patterns.iter().cloned()).chain(after).collect();
+            let (first, last) = self.stray.clone();
+            let own = self.patterns.iter().cloned();
+            let patterns: Vec<_> = first.into_iter().chain(before).chain(own).chain(after).chain(last).collect();
             Scanner::of(&patterns, start, OTHER_STATES).ok()
         };
         self.scanner.get_or_init(build).as_ref()
@@ -334,6 +357,10 @@ impl Later {
         let build = || Scanner::new(&self.patterns, &self.start).unwrap_or_else(|_| Scanner::nothing());
         self.scanner.get_or_init(build)
     }
+}
+
+fn is_in_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte)
 }
 
 fn thompson_config() -> thompson::Config {
@@ -498,10 +525,18 @@ impl Scanner {
                 let at = held[start..end].windows(marker.max(1)).rposition(|text| text == &*self.start);
                 at.map_or(end, |at| start + at + marker)
             }
-            Lookahead::Start => {
-                let marker = self.start.len().max(1);
-                let at = held[start..end].windows(marker).rposition(|text| text == &*self.start);
-                at.map_or(end, |at| start + at)
+            Lookahead::Start(before) => {
+                let first = |(_, byte): &(usize, &u8)| self.start.first() == Some(*byte);
+                let mut places = held[start..end].iter().enumerate().filter(first);
+                places.nth(usize::from(before)).map_or(end, |(at, _)| start + at)
+            }
+            Lookahead::Attribute => {
+                let end = end - count(end, b">/ \t\"'`");
+                end - held[start..end].iter().rev().take_while(|&&byte| is_in_name(byte)).count()
+            }
+            Lookahead::Recipient => {
+                let at = held[start..end].iter().rposition(|byte| *byte == b'=').map_or(end, |at| start + at + 1);
+                at + held[at..end].iter().take_while(|byte| **byte == b' ').count()
             }
             Lookahead::All => start,
         };

@@ -56,6 +56,15 @@ impl Parser {
                 self.hiding = true;
                 self.calls.diagnose(DiagnosticKind::HiddenText, place);
             }
+            Side::Stray => return self.stray(held, found, place),
+            Side::EmptySection => {
+                if !self.text.begins_line(&held[..found.start]) || !self.calls.repair {
+                    return false;
+                }
+                self.leave_prose(&held[..found.start]);
+                self.text.after_markup_here();
+                self.calls.diagnose(DiagnosticKind::EmptySection, place);
+            }
             Side::Other(form) => return self.other_call(form, held, found),
             Side::OtherEnd => return self.other_end(held, *found),
             Side::Fence => {
@@ -83,6 +92,24 @@ impl Parser {
     fn begins_section(&mut self, before: &[u8], place: Range<usize>) -> bool {
         let doubt = self.weigh_marked(before);
         self.begin_if_meant(doubt, before, place, "")
+    }
+
+    /// Markup without a call, which is left out right after a call and at the end of the text.
+    fn stray(&mut self, held: &[u8], found: &mut Found, place: Range<usize>) -> bool {
+        let end = self.machinery.end.len();
+        let is_end = end > 0 && held[found.start..].starts_with(&self.machinery.end);
+        if is_end && (!self.calls.repair || found.start == 0 && self.text.right_after_call().is_some()) {
+            found.end = found.start + end;
+            return self.end_marker_in_prose(held, *found, place.start..place.start + end);
+        }
+        let after_call = found.start == 0 && self.text.only_blank_since_call().is_some();
+        if !self.calls.repair || found.sign.exact && !after_call {
+            return false;
+        }
+        self.leave_prose(&held[..found.start]);
+        self.text.after_markup_here();
+        self.calls.diagnose(DiagnosticKind::StrayMarkup, place);
+        true
     }
 
     /// An end marker without an open call: it may belong to a call in another form, or to the last call.
@@ -137,6 +164,10 @@ impl Parser {
     /// the beginning of one; after what the prompt opened, it must be whole.
     fn names_a_tool(&self, after: &[u8], found: Found) -> bool {
         let name = String::from_utf8_lossy(after);
+        if found.sign.needs_tool() {
+            let name = name.split(|c: char| !(c.is_alphanumeric() || "_-.:/".contains(c))).next().unwrap_or_default();
+            return self.calls.is_known_tool(name);
+        }
         let name = name.trim();
         if !found.sign.is_head() || name.is_empty() || name.contains(['{', '`']) {
             return true;
@@ -188,10 +219,13 @@ impl Parser {
 
     /// The text or reasoning is interrupted here; it ends with `last`.
     pub(super) fn leave_prose(&mut self, last: &[u8]) {
+        let offset = self.at + last.len();
         let last = self.without_opened(last);
-        let prose = self.prose();
-        prose.push(last);
-        prose.before_markup();
+        self.prose().push(last);
+        if !self.thinking {
+            self.mark(offset);
+        }
+        self.prose().before_markup();
         self.send_text(0);
         if std::mem::take(&mut self.thinking) {
             self.reasoning.after_markup_here();
@@ -202,6 +236,9 @@ impl Parser {
     /// A marker inside a call, in this context; `at` is the offset of `held`. False if it is part of the payload.
     pub(super) fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) -> bool {
         let offset = self.at;
+        if found.sign.needs_tool() && !self.names_a_tool(&held[found.end..], found) {
+            return false;
+        }
         if !found.sign.exact && !self.calls.repair {
             let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
             self.calls.diagnose(kind, offset + found.start..offset + found.end);
@@ -215,7 +252,7 @@ impl Parser {
         };
         let (tail, marker) = matched.split_at(before);
         let place = offset + found.start + before..offset + found.end;
-        if !found.sign.exact {
+        if !found.sign.exact && !self.is_prose(tail) {
             if let Some(payload) = &mut self.payload {
                 payload.flush(&mut self.calls);
             }
@@ -239,8 +276,8 @@ impl Parser {
                     self.enter(form);
                 }
                 self.begin_call(marker, found, place.start);
-                if other.is_some() {
-                    self.calls.depart(RepairKind::OtherForm, place);
+                if let Some(kind) = self.forms.departure() {
+                    self.calls.depart(kind, place);
                 }
             }
             _ => {
@@ -285,6 +322,7 @@ impl Parser {
         self.calls.begin_payload();
         if !found.sign.exact {
             self.calls.depart(RepairKind::NearMissMarker, start..start + marker.len());
+            self.enter_spelling(marker);
         }
         self.payload = self.spare.take();
     }
@@ -296,9 +334,22 @@ impl Parser {
         other
     }
 
+    /// Whether what follows the open call's start marker is prose about the marker.
+    fn is_prose(&self, tail: &[u8]) -> bool {
+        self.calls.is_prose(tail, !self.text.begins_line(&[]))
+    }
+
     /// Ends the open call at `at`, before its marker. Returns its form, if it was another form.
     pub(super) fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
         let mut payload = self.payload.take()?;
+        if self.is_prose(tail) {
+            payload.reset();
+            self.spare = Some(payload);
+            let text = [&self.calls.abandon(), tail, marker].concat();
+            self.text.after_markup_here();
+            self.text.push(&text);
+            return self.leave();
+        }
         let text_at = payload.text_at().filter(|_| by != Terminator::End);
         // The bytes before the marker then also belong to the text.
         let (text, tail) = match text_at {

@@ -12,11 +12,12 @@ use crate::parse::other_forms::look::{
     Before, Lines, Opener, TAIL, Tail, before_brace, before_parenthesis, may_follow_call, undecided,
 };
 use crate::parse::other_forms::{
-    self, ACTION, CALL, FENCED, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
+    self, ACTION, CALL, FENCED, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, SPELLED, json_name,
 };
 use crate::parse::payload::PayloadReader;
 use crate::parse::payload::json::JsonPayload;
 use crate::parse::repair::Dialect;
+use crate::parse::spelling;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub(super) struct Forms {
     ended_at: Option<usize>,
     /// The forms already reported as read.
     said: Vec<u8>,
+    /// The automata for the format with other bars in its markers, as the last such call has them.
+    spelled: Option<Arc<Machinery>>,
 }
 
 #[derive(Debug)]
@@ -87,7 +90,8 @@ impl Forms {
     /// Returns to an earlier state.
     pub(super) fn rewind(&mut self, mark: Mark) {
         let Mark { form, trailers, matched, fence, ended_at, said } = mark;
-        *self = Forms { mode: self.mode, form, own: None, trailers, matched, fence, ended_at, said };
+        let spelled = self.spelled.take();
+        *self = Forms { mode: self.mode, form, own: None, trailers, matched, fence, ended_at, said, spelled };
     }
 
     /// Whether the text is inside a code fence.
@@ -95,9 +99,10 @@ impl Forms {
         self.fence
     }
 
-    /// Whether a call in another form is open.
-    pub(super) fn is_open(&self) -> bool {
-        self.own.is_some()
+    /// How the open call departs from the format, if another reader than the format's reads it.
+    pub(super) fn departure(&self) -> Option<RepairKind> {
+        let kind = if self.form == SPELLED { RepairKind::NearMissMarker } else { RepairKind::OtherForm };
+        self.own.is_some().then_some(kind)
     }
 
     /// Whether the following bytes may belong to the last call.
@@ -398,15 +403,27 @@ impl Parser {
 
     /// Switches to that form's machinery for the next call.
     pub(super) fn enter(&mut self, form: u8) {
-        let Some(found) = other_forms::form(form) else { return };
-        let Ok(machinery) = found.format().machinery() else { return };
+        let (machinery, open_ended) = match other_forms::form(form) {
+            Some(found) => (found.format().machinery().ok(), found.format().end.is_none()),
+            None => (self.forms.spelled.clone(), self.open_ended),
+        };
+        let Some(machinery) = machinery else { return };
         let reader = machinery.plan.reader(self.calls.repair);
         self.forms.form = form;
         self.forms.own = Some(Own {
             machinery: std::mem::replace(&mut self.machinery, machinery),
             spare: self.spare.replace(reader),
-            open_ended: std::mem::replace(&mut self.open_ended, found.format().end.is_none()),
+            open_ended: std::mem::replace(&mut self.open_ended, open_ended),
         });
+    }
+
+    /// Switches to the machinery for a start marker that is written with other bars.
+    pub(super) fn enter_spelling(&mut self, marker: &[u8]) {
+        let varied = self.machinery.varied.as_ref().filter(|_| self.calls.repair && self.forms.own.is_none());
+        if let Some(machinery) = varied.and_then(|declaration| spelling::machinery(declaration, marker)) {
+            self.forms.spelled = Some(machinery);
+            self.enter(SPELLED);
+        }
     }
 
     /// Ends the call and switches back to the format's own form. Returns the form of the call.

@@ -41,6 +41,8 @@ pub(crate) const FENCED: u8 = 6;
 const TOOL_REQUEST: u8 = 7;
 /// Any form with a start marker; the text shows which. No form has this number.
 pub(crate) const MARKED: u8 = u8::MAX;
+/// The format's own form, with other bars in its markers. No form has this number.
+pub(crate) const SPELLED: u8 = u8::MAX - 1;
 #[cfg(test)]
 const FIRST_BUILTIN: u8 = 8;
 
@@ -151,19 +153,23 @@ fn forms() -> &'static [Form] {
 #[derive(Debug)]
 pub(super) struct Own {
     reserved: Vec<String>,
-    json: bool,
+    payload: Payload,
 }
 
 impl Own {
     pub(super) fn of(declaration: &Declaration) -> Own {
         let reserved = declaration.markers().filter_map(Marker::text).map(|text| text.trim().to_owned()).collect();
-        Own { reserved, json: matches!(declaration.payload, Payload::Json(_)) }
+        Own { reserved, payload: declaration.payload.clone() }
     }
 
     /// Whether calls after this marker are the format's own, with or without mistakes.
     fn has(&self, start: &str, payload: &Payload) -> bool {
-        let tags_for_json = self.json && matches!(payload, Payload::Tagged(_));
-        self.reserved.iter().any(|own| own == start) && !tags_for_json
+        let otherwise = match (&self.payload, payload) {
+            (Payload::Json(_) | Payload::Named(_), Payload::Tagged(_)) => true,
+            (Payload::Named(own), Payload::Named(other)) => own.head.forms != other.head.forms,
+            _ => false,
+        };
+        self.reserved.iter().any(|own| own == start) && !otherwise
     }
 
     /// The other forms with a start marker, with their numbers.
@@ -192,8 +198,28 @@ const POSITIONAL: &str =
 const POSITIONAL_BEGUN: &str = r#"(?:"""|'''|[\[{][ \t\r\n]*["'0-9{\[-])"#;
 /// What may follow a Python call that is not prose: `f("x") reads x` stays text.
 const ENDS: &str = r"[ \t]*(?:[\r\n,;\]`]|\z)";
-pub(crate) const NAME_KEYS: [&str; 6] = ["name", "tool_name", "function_name", "function", "tool", "action"];
-pub(crate) const ARGUMENT_KEYS: [&str; 6] = ["arguments", "parameters", "params", "args", "input", "action_input"];
+pub(crate) const NAME_KEYS: [&str; 8] =
+    ["name", "tool_name", "function_name", "function", "tool", "action", "toolName", "func"];
+pub(crate) const ARGUMENT_KEYS: [&str; 18] = [
+    "arguments",
+    "parameters",
+    "params",
+    "args",
+    "input",
+    "inputs",
+    "kwargs",
+    "action_input",
+    "tool_input",
+    "tool_args",
+    "tool_arguments",
+    "tool_parameters",
+    "tool_params",
+    "toolInput",
+    "function_args",
+    "function_arguments",
+    "function_parameters",
+    "function_input",
+];
 const LISTS: &str = "tool_calls|function_calls|calls|tools";
 
 /// An object whose first keys are those of a call, or a list of such objects.
@@ -271,7 +297,9 @@ fn heads(declaration: &Declaration) -> Vec<String> {
         Payload::Json(_) => vec![json_call()],
         Payload::Named(named) => {
             let opening = format!(r"{BLANK}(?:```[a-z]*{BLANK})?\{{");
-            named.head.forms.iter().map(|form| head(form) + &opening).collect()
+            // A fence may be missing.
+            let open = |form: &String| head(form.split("```").next().unwrap_or(form));
+            named.head.forms.iter().map(|form| open(form) + &opening).collect()
         }
         Payload::Tagged(tagged) => {
             let end = declaration.end.as_ref().and_then(Marker::text).unwrap_or_default();

@@ -365,6 +365,7 @@ impl Parser {
                 Doubt::Reasoning | Doubt::Quoted(_) => self.quoted_to = until,
             }
             self.at = trial.at;
+            self.marks.retain(|(_, offset)| *offset <= trial.at);
             let bytes = self.recent.since(trial.at);
             if let Some((name, place)) = call {
                 self.report_text(&name, why, place);

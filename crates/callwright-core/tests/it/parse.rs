@@ -67,6 +67,7 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     assert_eq!(reasoning, parsed.reasoning.clone().unwrap_or_default(), "the reasoning deltas are the reasoning");
     let mut end = 0;
     let mut outside = Vec::new();
+    let kept = without_markup(input, parsed);
     for call in &parsed.calls {
         let deltas: String = events
             .iter()
@@ -119,11 +120,11 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
         if setup.prompt_tail.is_empty() {
             assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
         }
-        outside.extend_from_slice(text_after_call(setup, &input[end..call.range.start], end > 0));
+        outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0));
         outside.push(b'\n');
         end = call.range.end;
     }
-    outside.extend_from_slice(text_after_call(setup, &input[end..], end > 0));
+    outside.extend_from_slice(text_after_call(setup, &kept[end..], end > 0));
     let solid = |text: &str| text.split_ascii_whitespace().collect::<String>();
     if setup.format.as_ref().is_none_or(|f| f.section.is_none() && f.reasoning.is_none() && f.markup.is_empty()) {
         assert_eq!(
@@ -142,6 +143,20 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     if !setup.repair {
         assert_eq!(parsed.repairs, []);
     }
+}
+
+/// The text with white space in place of markup that belongs to no call.
+fn without_markup(input: &[u8], parsed: &Parsed) -> Vec<u8> {
+    let mut text = input.to_vec();
+    let stray = |kind: &DiagnosticKind| matches!(kind, DiagnosticKind::StrayMarkup | DiagnosticKind::EmptySection);
+    let stray = parsed.diagnostics.iter().filter(|said| stray(&said.kind)).map(|said| &said.range);
+    let around =
+        parsed.repairs.iter().filter(|repair| repair.kind == RepairKind::NearMissMarker).map(|repair| &repair.range);
+    for range in stray.chain(around) {
+        let end = range.end.min(text.len());
+        text[range.start.min(end)..end].fill(b' ');
+    }
+    text
 }
 
 /// The text between two calls, or after the last one. A comma in it separates calls without markers.

@@ -6,9 +6,19 @@ use crate::format::{Around, Declaration, Marker, Payload};
 use regex_automata::util::syntax;
 use std::ops::RangeInclusive;
 
+/// The low bar that separates words in the markers of some formats.
+const LOW: &[u8] = "▁".as_bytes();
+
 /// Number of letters in a marker for which one may be wrong. With fewer, another word may be meant; with more, the
 /// automaton takes tens of milliseconds to build.
 const LETTERS: RangeInclusive<usize> = 6..=24;
+
+/// The bars in markers, and those that models write in their place: `|`, `｜`, `‖`, `│`, `∣`, `∥`, `¦`.
+const BAR: &str = r"(?:\x7c|\xef\xbd\x9c|\xe2(?:\x80\x96|\x94\x82|\x88[\xa3\xa5])|\xc2\xa6)";
+pub(in crate::parse) const BARS: [char; 7] = ['|', '｜', '‖', '│', '∣', '∥', '¦'];
+
+/// A name without white space.
+const WORD: &str = "[A-Za-z0-9_.:/-]{1,64}";
 
 /// Markers are bytes: `\w`, `\d` and `\s` are ASCII, because the Unicode classes need thousands of states.
 pub(super) fn syntax_config() -> syntax::Config {
@@ -87,8 +97,7 @@ fn header(declaration: &Declaration, marker: &Marker) -> Option<String> {
     };
     let after: Vec<String> = named.head.forms.iter().filter_map(after).collect();
     let after = if after.is_empty() { String::new() } else { format!("(?:{})?[ \\t\\r\\n]{{0,4}}", after.join("|")) };
-    let word = "[A-Za-z0-9_.:/-]{1,64}";
-    Some(format!(r"(?:{})[ \t\r\n]{{0,4}}{word}[ \t\r\n]{{0,4}}{after}(?:\{{|```)", marker.pattern()))
+    Some(format!(r"(?:{})[ \t\r\n]{{0,4}}{WORD}[ \t\r\n]{{0,4}}{after}(?:\{{|```)", marker.pattern()))
 }
 
 /// The first bracket of a payload, if it begins with one.
@@ -111,6 +120,37 @@ pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
     Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
 }
 
+/// A start marker that is a tag with an attribute, whose equals sign or quotes are missing or others: `<invoke name"f">`.
+/// Everything up to the end of the tag must follow, and the name be that of a known tool.
+pub(super) fn near_attribute(declaration: &Declaration) -> Option<(Sign, String)> {
+    let text = declaration.start_of_calls().filter(|start| matches!(start, Marker::Literal(_)))?.text()?.trim();
+    let tag = text.strip_suffix('=').or_else(|| text.strip_suffix("=\""))?;
+    let tag = tag.strip_suffix(" name").unwrap_or(tag);
+    if !tag.contains('<') || tag.contains(char::is_whitespace) {
+        return None;
+    }
+    let near = Marker::Literal(tag.to_owned()).near_miss()?;
+    let attribute = "[ \\t]{0,3}(?:(?:name|tool|function)[ \\t]{0,3})?[=:]?[ \\t]{0,3}[\"'`]{0,2}";
+    let sign = Sign { side: Side::Start, exact: false, lookahead: Lookahead::Attribute };
+    Some((sign, format!("(?:{near}){attribute}{WORD}[\"'`]{{0,2}}[ \\t]{{0,3}}/?>")))
+}
+
+/// A start marker that ends with a namespace, without it or with another one: ` to=f`. The text after the name must
+/// follow, and the name be that of a known tool.
+pub(super) fn near_recipient(declaration: &Declaration) -> Option<(Sign, String)> {
+    let (Some(Marker::Pattern { pattern, .. }), Payload::Named(named)) = (&declaration.start, &declaration.payload)
+    else {
+        return None;
+    };
+    let before = pattern.strip_suffix(r"functions\.").filter(|before| before.ends_with('='))?;
+    let last = named.head.forms.iter().filter_map(|form| Some(form.rsplit_once('}')?.1.trim()));
+    let last = last.min_by_key(|last| last.len()).filter(|last| !last.is_empty())?;
+    let last: String = last.bytes().map(escape).collect();
+    let header = r"(?:[ ]?<\|[a-z]{1,12}\|>[a-z]{0,12}|[ ][a-z]{1,12}){0,3}[ ]?";
+    let sign = Sign { side: Side::Start, exact: false, lookahead: Lookahead::Recipient };
+    Some((sign, format!(r"(?:{before})[ ]?{WORD}(?:{header}{last}|[ ]?\{{)")))
+}
+
 /// A near miss of the end marker. At that place only a marker is expected.
 pub(super) fn near_end(declaration: &Declaration) -> Option<(Sign, String)> {
     let near = declaration.end.as_ref()?.near_or_slip()?;
@@ -126,8 +166,17 @@ pub(super) fn near_section(declaration: &Declaration, side: Side) -> Option<(Sig
     if side == Side::SectionEnd {
         return Some((sign(Lookahead::None), format!("(?:{near})")));
     }
+    let start = literal_start(declaration)?;
+    let first = declaration.start.as_ref()?.text()?.trim().bytes().next();
+    let before = marker.text().unwrap_or_default().bytes().filter(|byte| Some(*byte) == first).count();
+    Some((sign(Lookahead::Start(before as u8)), format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{start})")))
+}
+
+/// A literal start marker, or a near miss of it.
+pub(super) fn literal_start(declaration: &Declaration) -> Option<String> {
     let start = declaration.start.as_ref().filter(|start| matches!(start, Marker::Literal(_)))?;
-    Some((sign(Lookahead::Start), format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{})", start.pattern())))
+    let near = start.near_miss().map(|near| format!("|{near}"));
+    Some(start.pattern() + &near.unwrap_or_default())
 }
 
 /// The first byte that shows that a call follows.
@@ -164,8 +213,7 @@ fn whole_head(declaration: &Declaration) -> Option<(Lookahead, String)> {
     after.retain(|text| text.as_ref().is_some_and(|text| !text.is_empty()));
     let after: Vec<String> = after.into_iter().flatten().collect();
     let list = if head.is_none() { r"\[?[ \t\r\n]{0,8}" } else { "" };
-    let word = "[A-Za-z0-9_.:/-]{1,64}";
-    let head = format!("{list}(?:{})[ ]?{word}[ \\t\\r\\n]{{0,4}}(?:{})", before.join("|"), after.join("|"));
+    let head = format!("{list}(?:{})[ ]?{WORD}[ \\t\\r\\n]{{0,4}}(?:{})", before.join("|"), after.join("|"));
     Some((Lookahead::Head, head))
 }
 
@@ -222,21 +270,21 @@ impl Marker {
     pub(crate) fn longest(&self) -> Result<usize> {
         match self {
             Marker::Literal(text) => {
-                let near = self.parts(0).map_or(0, |parts| {
-                    // A slip adds a letter at most.
-                    let slip = usize::from(self.slipped(&parts).is_some());
-                    parts.iter().map(|part| part.longest).sum::<usize>() + slip
-                });
-                Ok(near.max(text.trim().len()))
+                let length = |parts: &[Part]| parts.iter().map(|part| part.longest).sum::<usize>();
+                let near = self.parts(0, true).map_or(0, |parts| length(&parts));
+                // A slip adds a letter at most.
+                let slip = self.parts(0, false).filter(|parts| self.slipped(parts).is_some());
+                let slip = slip.map_or(0, |parts| length(&parts) + 1);
+                Ok(near.max(slip).max(text.trim().len()))
             }
             Marker::Pattern { pattern, .. } => longest(pattern),
         }
     }
 
-    /// Misspellings of a literal marker: different case, spaces or number of a repeated character, a missing separator.
-    /// `None` if there is nothing to vary.
+    /// Misspellings of a literal marker: different case, spaces, bars or number of a repeated character, a missing
+    /// separator. `None` if there is nothing to vary.
     pub(super) fn near_miss(&self) -> Option<String> {
-        let parts = self.parts(0)?;
+        let parts = self.parts(0, true)?;
         Some(format!("(?i-u:{})", parts.iter().map(|part| part.pattern.as_str()).collect::<String>()))
     }
 
@@ -244,14 +292,14 @@ impl Marker {
     /// marker has too few or too many letters, or begins with one: a pattern that can restart inside itself needs many
     /// states.
     fn slip(&self) -> Option<String> {
-        self.slipped(&self.parts(0)?)
+        self.slipped(&self.parts(0, false)?)
     }
 
     /// Like `slip` with its last character, or else like [`Marker::near_miss`]. (If the last character were optional,
     /// the match would end before an extra letter.)
     fn near_or_slip(&self) -> Option<String> {
         let near = self.near_miss()?;
-        let slip = self.parts(1).and_then(|parts| self.slipped(&parts));
+        let slip = self.parts(1, false).and_then(|parts| self.slipped(&parts));
         Some(slip.map_or(near.clone(), |slip| format!("{slip}|{near}")))
     }
 
@@ -284,14 +332,19 @@ impl Marker {
         Some(format!("(?i-u:{slipped})"))
     }
 
-    /// The marker in bytes or runs, with the usual variations; the last run has at least `least_last` characters.
-    fn parts(&self, least_last: usize) -> Option<Vec<Part>> {
+    /// The marker in characters or runs, with the usual variations; the last run has at least `least_last` characters.
+    /// Bars vary only if they are `loose`: a slip repeats its beginning many times.
+    fn parts(&self, least_last: usize, loose: bool) -> Option<Vec<Part>> {
         let Marker::Literal(text) = self else { return None };
         let text = text.trim();
         if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
             return None;
         }
-        let runs: Vec<&[u8]> = text.as_bytes().chunk_by(|a, b| a == b && !a.is_ascii_alphanumeric()).collect();
+        let characters: Vec<(usize, char)> = text.char_indices().collect();
+        let runs = characters.chunk_by(|(_, a), (_, b)| a == b && !a.is_ascii_alphanumeric());
+        let mut starts: Vec<usize> = runs.map(|run| run[0].0).collect();
+        starts.push(text.len());
+        let runs: Vec<&[u8]> = starts.windows(2).map(|ends| &text.as_bytes()[ends[0]..ends[1]]).collect();
         let repeated = |run: &[u8]| run.len() > 1 && run[0].is_ascii_punctuation();
         let blank = |run: &[u8]| run[0].is_ascii_whitespace();
         let part = |index: usize| {
@@ -300,8 +353,15 @@ impl Marker {
             if blank(run) {
                 return ("[ \\t]{0,3}".to_owned(), 3);
             }
-            if matches!(run, [b'_' | b'-']) {
+            if loose && matches!(run, b"_" | b"-" | LOW) {
+                return (r"(?:[_ -]|\xe2\x96\x81)?".to_owned(), 3);
+            }
+            if matches!(run, b"_" | b"-") {
                 return ("[_ -]?".to_owned(), 1);
+            }
+            if loose && index > 0 && str::from_utf8(run).is_ok_and(|run| run.starts_with(BARS)) {
+                let most = 2 * str::from_utf8(run).map_or(1, |run| run.chars().count());
+                return (format!("[ ]?{BAR}{{0,{most}}}[ ]?"), 3 * most + 2);
             }
             if !repeated(run) {
                 return (run.iter().map(|&b| escape(b)).collect(), run.len());

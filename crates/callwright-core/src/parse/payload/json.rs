@@ -19,8 +19,7 @@ use held::Held;
 use std::ops::Range;
 use std::sync::Arc;
 
-const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
-const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
+const NAME_ALIASES: [&str; 7] = ["name", "tool_name", "function_name", "tool", "toolName", "func", "action"];
 
 /// Bytes of arguments under an alias to hold for the canonical key, and for the name.
 const WAITING: usize = 1024;

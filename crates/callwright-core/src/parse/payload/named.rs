@@ -83,7 +83,7 @@ impl NamedPayload {
                     self.state = State::Arguments;
                     return false;
                 }
-                let step = self.head.push(byte, at, calls.index());
+                let step = self.head.push(byte, at, calls.index(), &|name| calls.is_known_tool(name));
                 return !self.head_ends(step, calls);
             }
             State::Before => match byte {
@@ -146,8 +146,8 @@ impl NamedPayload {
                 return false;
             }
         };
-        // No tool's name contains white space: this is prose.
-        let prose = read.name.contains(char::is_whitespace);
+        // Only a tool's name contains white space: this is prose.
+        let prose = read.name.contains(char::is_whitespace) && !calls.is_known_tool(&read.name);
         if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
             self.state = State::Lost;
             return false;
@@ -211,7 +211,7 @@ impl PayloadReader for NamedPayload {
     fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
         let mut lost = matches!(self.state, State::Lost | State::Over);
         if self.state == State::Head && !self.head.is_empty() {
-            let step = self.head.end(at, calls.index());
+            let step = self.head.end(at, calls.index(), &|name| calls.is_known_tool(name));
             self.head_ends(step, calls);
             lost = self.state == State::Lost;
         }

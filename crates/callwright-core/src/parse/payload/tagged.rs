@@ -4,6 +4,7 @@
 //! whether it is a string. This module reads the text between the values; [`ValueReader`] reads the values.
 
 mod damage;
+mod near;
 mod output;
 mod plan;
 mod tags;
@@ -165,7 +166,7 @@ impl TaggedPayload {
             self.json = Some(JsonPayload::instead(None, self.plan.open_ended, at, stops, calls));
             return Did::Look;
         }
-        match self.head.push(byte, at, calls.index()) {
+        match self.head.push(byte, at, calls.index(), &|name| calls.is_known_tool(name)) {
             HeadStep::More => {}
             HeadStep::Done(read) => {
                 let bracket = read.stopped == Some(b'{');
@@ -180,8 +181,8 @@ impl TaggedPayload {
     }
 
     fn head_read(&mut self, read: HeadRead, at: usize, calls: &mut Calls) {
-        // No tool's name contains white space: this is prose.
-        let prose = read.name.contains(char::is_whitespace);
+        // Only a tool's name contains white space: this is prose.
+        let prose = read.name.contains(char::is_whitespace) && !calls.is_known_tool(&read.name);
         if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
             self.state = State::Lost;
             return;
@@ -329,10 +330,12 @@ impl TaggedPayload {
         // Its beginning may have been written twice.
         whole &= !(by == Terminator::Start && self.count == 0 && self.frames.is_empty());
         match self.state {
-            State::Head if by == Terminator::End && !self.head.is_empty() => match self.head.end(at, calls.index()) {
-                HeadStep::Done(read) => self.head_read(read, at, calls),
-                _ => self.state = State::Lost,
-            },
+            State::Head if by == Terminator::End && !self.head.is_empty() => {
+                match self.head.end(at, calls.index(), &|name| calls.is_known_tool(name)) {
+                    HeadStep::Done(read) => self.head_read(read, at, calls),
+                    _ => self.state = State::Lost,
+                }
+            }
             State::Head => self.state = State::Lost,
             State::Value => {
                 whole = self.value.ends_with_marker() && !calls.cut_off;

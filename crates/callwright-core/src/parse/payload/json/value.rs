@@ -1,10 +1,11 @@
 //! The values of a call's object: the key, the reading and the use of each.
 
 use super::held::{Held, drop_held};
-use super::{ARGUMENT_ALIASES, JsonPayload, NAME, NAME_ALIASES, Slot, State, Step};
+use super::{JsonPayload, NAME, NAME_ALIASES, Slot, State, Step};
 use crate::parse::calls::Calls;
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
+use crate::parse::other_forms::ARGUMENT_KEYS;
 use crate::parse::payload::PayloadReader;
 use crate::parse::repair::{Cut, Stops, closer};
 use crate::tool::CallProblem;
@@ -227,7 +228,7 @@ impl JsonPayload {
     /// Whether the key just read may be the name of the tool, with the arguments as its value.
     fn is_keyed(&self, calls: &Calls) -> bool {
         let key = self.key.as_str();
-        let other = NAME_ALIASES.contains(&key) || ARGUMENT_ALIASES.contains(&key) || OTHER_KEYS.contains(&key);
+        let other = NAME_ALIASES.contains(&key) || ARGUMENT_KEYS.contains(&key) || OTHER_KEYS.contains(&key);
         let waiting = self.held_name.is_some() || self.held_arguments.is_some() || !self.arguments.is_empty();
         self.keys.keyed && self.level == 1 && !calls.has_name() && !waiting && (!other || calls.has_tool(key))
     }
@@ -251,7 +252,7 @@ impl JsonPayload {
                 false if preferred(&self.held_name) => Slot::MaybeName,
                 false => Slot::Ignored,
             }
-        } else if key == self.keys.arguments || place.alias && ARGUMENT_ALIASES.contains(&key) {
+        } else if key == self.keys.arguments || place.alias && ARGUMENT_KEYS.contains(&key) {
             match proper {
                 true if !argued => Slot::Arguments,
                 false if !self.argued && preferred(&self.held_arguments) => Slot::MaybeArguments,

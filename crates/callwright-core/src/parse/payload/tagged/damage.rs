@@ -79,7 +79,8 @@ impl TaggedPlan {
         let solid = |text: &[u8]| text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>();
         let text_only = solid(text);
         let has = |tag: &[u8]| contains(&text_only, &solid(tag));
-        has(closing) || has(&self.value_start) || begins_nearly(text, &self.key_start)
+        let near = self.near.as_ref().is_some_and(|near| near.is_in(text));
+        near || has(closing) || has(&self.value_start) || begins_nearly(text, &self.key_start)
     }
 
     /// Whether what was read as a tool's name contains the tags before a value.

@@ -1,5 +1,6 @@
 //! The parsed tags of a format.
 
+use super::near::NearTag;
 use crate::format::schema::Types;
 use crate::format::{Declaration, Marker, TaggedCall};
 use crate::parse::bytes::FlagSets;
@@ -28,6 +29,8 @@ pub(crate) struct TaggedPlan {
     /// Whether each argument begins on a line of its own.
     pub(super) lines: bool,
     pub(super) nested: bool,
+    /// The tag before an argument with other attributes, if it has attributes.
+    pub(super) near: Option<NearTag>,
     /// The end marker, text that may follow it, and the start of the next call, as far as they are literal.
     pub(super) end: Vec<u8>,
     pub(super) section_end: Vec<u8>,
@@ -107,6 +110,7 @@ impl TaggedPlan {
             tail: blank(&call.value_end[..call.value_end.len() - call.value_end.trim_start().len()]),
             lines: call.value_end.trim_end().len() < call.value_end.len(),
             nested: call.nested,
+            near: NearTag::new(call),
             end: marker(declaration.end.as_ref()),
             section_end: marker(section.map(|section| &section.end)),
             starts: starts.into_iter().filter(|start| !start.is_empty()).collect(),
@@ -226,6 +230,12 @@ impl TaggedPlan {
                     && closing[closing.len() - length..].contains('<')
                     && value.ends_with(&closing[closing.len() - length..])
         })
+    }
+
+    /// The types that this word stands for.
+    pub(super) fn word(&self, word: &str) -> Option<Types> {
+        let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
+        self.words.iter().find(known).map(|(_, types)| *types)
     }
 
     /// Whether the end of a value can begin with these two bytes.

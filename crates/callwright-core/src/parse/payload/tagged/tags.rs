@@ -1,5 +1,6 @@
 //! The text between the values of a call: the tags around arguments and their names.
 
+use super::near::Near;
 use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TEXT, TaggedPayload};
 use crate::format::schema::{self, Step, Types};
 use crate::format::typed;
@@ -58,6 +59,14 @@ impl TaggedPayload {
             if !self.object_read && self.plan.key_start.starts_with(&self.held) {
                 break;
             }
+            match self.near_tag() {
+                Near::Begun => break,
+                Near::Whole(key, kind) => {
+                    self.near_key(key, &kind, at, calls);
+                    return Did::Taken;
+                }
+                Near::No => {}
+            }
             self.stray(self.held_at, calls);
             if self.strayed.len() < TEXT {
                 self.strayed.push(self.held[0]);
@@ -66,6 +75,24 @@ impl TaggedPayload {
             self.held_at += 1;
         }
         Did::Taken
+    }
+
+    /// Whether the held bytes are an argument's tag with other attributes than declared.
+    fn near_tag(&self) -> Near {
+        let expected = self.repair && self.frames.is_empty() && !self.object_read;
+        let near = self.plan.near.as_ref().filter(|_| expected);
+        near.map_or(Near::No, |near| near.read(&self.held))
+    }
+
+    /// The held bytes are the tag of the argument `key`.
+    fn near_key(&mut self, key: String, kind: &str, at: usize, calls: &mut Calls) {
+        self.held.clear();
+        self.end_text(calls);
+        self.output.report(RepairKind::NearMissMarker, self.held_at..at + 1, calls);
+        self.begin_key(self.held_at, calls);
+        self.word = self.plan.word(kind);
+        self.key.extend_from_slice(key.as_bytes());
+        self.key_read(key, calls);
     }
 
     /// A byte in place of an argument or the end marker.
@@ -240,9 +267,16 @@ impl TaggedPayload {
             return tag;
         }
         let plan = Arc::clone(&self.plan);
-        let (key, word) = tag.rsplit_once(&*String::from_utf8_lossy(&plan.key_end)).unwrap_or((tag, ""));
-        let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
-        self.word = plan.words.iter().find(known).map(|(_, types)| *types);
+        let exact = tag.rsplit_once(&*String::from_utf8_lossy(&plan.key_end));
+        self.word = exact.and_then(|(_, word)| plan.word(word));
+        let near = plan.near.as_ref().and_then(|near| near.split(tag)).filter(|_| exact.is_none() && self.repair);
+        let near = near.filter(|(_, word)| plan.word(word).is_some());
+        if let Some((key, word)) = near {
+            self.output.report(RepairKind::NearMissMarker, self.key_at..self.key_at + length, calls);
+            self.word = plan.word(word);
+            return key;
+        }
+        let key = exact.map_or(tag, |(key, _)| key);
         if self.word.is_none() && !key.trim().is_empty() && !key.starts_with('/') {
             self.output.report(RepairKind::NearMissMarker, self.key_at..self.key_at + length, calls);
         }
