@@ -95,7 +95,7 @@ macro_rules! builtin {
 }
 
 /// The first is the default.
-pub(crate) static BUILTIN: [Builtin; 55] = [
+pub(crate) static BUILTIN: [Builtin; 56] = [
     builtin!("delimited", "any model; the bundled one"),
     builtin!("hermes", "Hermes 2 to 4, Qwen 2.5 and 3, QwQ, Granite 4, MiMo, EXAONE 4, SmolLM3, Ling, Falcon-H1"),
     builtin!("qwen3-coder", "Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5"),
@@ -112,8 +112,20 @@ pub(crate) static BUILTIN: [Builtin; 55] = [
     builtin!("deepseek-v4.1", "DeepSeek V4.1", "deepseek-v4", [("｜DSML｜", "｜DSML｜ "), ("tool_calls", "calls")]),
     builtin!("kimi-k2", "Kimi K2"),
     builtin!("kimi-k3", "Kimi K3"),
-    builtin!("glm-4", "GLM 4.5 to 4.7, Ling 3.0"),
+    builtin!("glm-4", "GLM 4.5 to 4.7"),
     builtin!("glm-5", "GLM 5"),
+    builtin!(
+        "ling-3",
+        "Ling 3.0",
+        "glm-4",
+        [
+            ("payload = \"tagged\"\n", "payload = \"tagged\"\nmarkup  = [\"<|role_end|>\"]\n"),
+            ("\nend     = \"", "\nend     = \"\\n"),
+            ("value_end   = \"</arg_value>\\n\"", "value_end   = \"</arg_value>\""),
+            ("</arg_value>\n<arg_key>", "</arg_value><arg_key>"),
+            ("[reasoning]\n", "# Prompts of these models open it.\n[reasoning]\nopen  = true\n")
+        ]
+    ),
     builtin!("glm-4-0414", "GLM 4 (9B chat and 0414)"),
     builtin!("minimax-m1", "MiniMax M1"),
     builtin!("minimax-m2", "MiniMax M2 and M2.1"),
@@ -124,7 +136,7 @@ pub(crate) static BUILTIN: [Builtin; 55] = [
     builtin!("inkling", "Inkling"),
     builtin!("muse-glimmer", "Muse Glimmer"),
     builtin!("longcat", "LongCat Flash and LongCat 2"),
-    builtin!("hunyuan-3", "Hy3"),
+    builtin!("hunyuan-3", "Hy3, Hy4"),
     builtin!("jamba", "Jamba, Apriel, Hunyuan (A13B)"),
     builtin!("nemotron-v2", "Nemotron Nano v2"),
     builtin!("solar-open", "Solar Open"),

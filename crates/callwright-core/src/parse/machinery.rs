@@ -3,6 +3,7 @@
 use super::markers::{Context, Markers};
 use super::payload::Plan;
 use super::repair::Stops;
+use super::suffix::Suffix;
 use crate::error::Result;
 use crate::format::{Declaration, Payload};
 use std::fmt;
@@ -17,6 +18,8 @@ pub(crate) struct Machinery {
     quote: String,
     key_start: String,
     pub(super) plan: Plan,
+    /// The suffix of the format's tags, if they have one.
+    pub(super) suffix: Option<Suffix>,
 }
 
 impl Machinery {
@@ -29,8 +32,8 @@ impl Machinery {
             Payload::Tagged(tagged) => (String::new(), tagged.key_start.trim().to_owned()),
             _ => (String::new(), String::new()),
         };
-        let plan = Plan::new(declaration);
-        Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan })
+        let (plan, suffix) = (Plan::new(declaration), Suffix::of(declaration));
+        Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan, suffix })
     }
 
     /// Whether it is known, without building anything, that [`Machinery::new`] does not fail.

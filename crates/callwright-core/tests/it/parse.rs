@@ -2,7 +2,8 @@
 //!
 //! A case is a file under `tests/cases/parse`: the model's text, without its last line break. In a file whose name
 //! begins with `bytes_`, `\xNN` is a byte. Cases under `strict/` are parsed without repairs. A folder may have a
-//! `tools.json`, and a `format.jinja` with the declaration of the format. In a name that ends in `_after_NAME`, NAME is
+//! `tools.json`, and a `format.jinja` with the declaration of the format; without one, a folder with the name of a
+//! built-in format has cases of that. In a name that ends in `_after_NAME`, NAME is
 //! the part of the answer in the prompt, under `prompt/`.
 
 use callwright_core::format::{Declaration, Format, JsonCall, Marker, Payload};
@@ -116,7 +117,8 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
             assert_eq!(serde_json::to_value(problem).unwrap()["kind"], problem.kind(), "{problem}");
         }
         assert!(call.range.start >= end && call.range.end <= input.len(), "{:?}", call.range);
-        if setup.prompt_tail.is_empty() {
+        // What prompts open of a call is part of it.
+        if setup.prompt_tail.is_empty() && setup.format.as_ref().is_none_or(|format| format.opened.is_none()) {
             assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
         }
         outside.extend_from_slice(text_after_call(setup, &input[end..call.range.start], end > 0));
@@ -224,6 +226,8 @@ fn setup(folder: &str, setup: &Setup) -> Setup {
     }
     if place.join("format.jinja").exists() {
         setup.format = Some(Arc::new(Format::from_file(place.join("format.jinja")).unwrap()));
+    } else if let Some(builtin) = Format::builtin(folder) {
+        setup.format = Some(Arc::new(builtin.clone()));
     }
     setup
 }
@@ -298,6 +302,26 @@ fn cases_in_other_forms() {
         check_cases(folder, &REPAIR);
     }
     check_cases("forms_strict", &STRICT);
+}
+
+/// Folders with the name of a built-in format.
+const BUILTIN: [&str; 9] = [
+    "gigachat-3.5",
+    "gpt-oss",
+    "hunyuan-3",
+    "inkling",
+    "k2-horizon",
+    "ling-3",
+    "muse-glimmer",
+    "plamo-3",
+    "solar-open-2",
+];
+
+#[test]
+fn cases_of_built_in_formats() {
+    for folder in BUILTIN {
+        check_cases(folder, &REPAIR);
+    }
 }
 
 /// Folders with a format of their own.
