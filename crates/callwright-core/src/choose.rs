@@ -148,11 +148,13 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
 }
 
 /// The built-in format of the template's family, if it explains all of the inferred one: it also knows what no rendering
-/// shows. One that differs in nothing needs none.
+/// shows.
 fn family_of(template: &ChatTemplate, inferred: &Format) -> Option<&'static Builtin> {
-    let (builtin, _) = by_text(template)?;
-    let differs = inferred.known_as() != Some(builtin.name);
-    (differs && family::explains(builtin.format(), inferred)).then_some(builtin)
+    let builtin = match inferred.known_as() {
+        Some(known) => Format::builtins().iter().find(|builtin| builtin.name == known)?,
+        None => by_text(template)?.0,
+    };
+    family::explains(builtin.format(), inferred).then_some(builtin)
 }
 
 /// The built-in format of the model's family, and the evidence for it.
