@@ -8,6 +8,7 @@
 
 use callwright_core::format::{Declaration, Format, JsonCall, Marker, Payload};
 use callwright_core::message::Arguments;
+use callwright_core::parse::auto::AutoParser;
 use callwright_core::parse::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
 use callwright_core::parse::{Parsed, Parser, ParserOptions};
 use callwright_core::tool::Tools;
@@ -322,6 +323,30 @@ fn cases_of_built_in_formats() {
     for folder in BUILTIN {
         check_cases(folder, &REPAIR);
     }
+}
+
+/// Without the format's name, the same calls are read.
+#[test]
+fn cases_of_built_in_formats_are_detected() {
+    let calls = |parsed: &Parsed| {
+        let valid = parsed.calls.iter().filter(|call| call.valid);
+        valid.map(|call| (call.name.clone(), call.arguments.clone())).collect::<Vec<_>>()
+    };
+    let mut report = String::new();
+    for folder in BUILTIN {
+        let setup = setup(folder, &REPAIR);
+        for file in case_files(folder) {
+            let input = read_case(&file);
+            let (_, parsed) = parse(&setup, [&*input]);
+            let mut auto = AutoParser::new(setup.tools.clone(), ParserOptions::default());
+            auto.push(&input, &mut |_| ()).unwrap();
+            let (detected, origin) = auto.finish(&mut |_| ()).unwrap();
+            if calls(&detected) != calls(&parsed) {
+                report += &format!("{} is read as {origin}: {:?}\n", file.display(), calls(&detected));
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
 }
 
 /// Folders with a format of their own.
