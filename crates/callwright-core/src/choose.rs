@@ -80,7 +80,7 @@ impl Choice {
         match self.origin {
             Origin::Requested => format!("format {name}, as requested"),
             Origin::Declared => format!("format {name}, which the template declares"),
-            Origin::Inferred => match self.format.known_as() {
+            Origin::Inferred => match Format::builtin(name).map(|_| name.as_str()).or(self.format.known_as()) {
                 Some(known) => format!("format {known}, which the template writes"),
                 None => "a format of the template's own, which it is seen to write".to_owned(),
             },
@@ -124,7 +124,10 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
         let notices = inference.notes.iter().map(|note| format!("{name}: {note}")).collect();
         // A template may drop past reasoning; its markers are then those of the model's family.
         let known = format.known_as().filter(|_| format.reasoning.is_none()).and_then(Format::builtin);
-        let format = format.clone().with_reasoning(known.and_then(|known| known.reasoning.clone()));
+        let format = match family_of(template, format) {
+            Some(builtin) => builtin.format().clone(),
+            None => format.clone().with_reasoning(known.and_then(|known| known.reasoning.clone())),
+        };
         let choice = chosen(format, Writes::Template(Map::new()), Origin::Inferred);
         return Ok(Choice { notices, ..choice });
     }
@@ -142,6 +145,16 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
     };
     let notices = vec![format!("{name}: {why}; tools and calls are written in the format {}", choice.format.name)];
     Ok(Choice { why, notices, ..choice })
+}
+
+/// The built-in format of the template's family, if it explains all of the inferred one: it also knows what no rendering
+/// shows.
+fn family_of(template: &ChatTemplate, inferred: &Format) -> Option<&'static Builtin> {
+    let builtin = match inferred.known_as() {
+        Some(known) => Format::builtins().iter().find(|builtin| builtin.name == known)?,
+        None => by_text(template)?.0,
+    };
+    family::explains(builtin.format(), inferred).then_some(builtin)
 }
 
 /// The built-in format of the model's family, and the evidence for it.

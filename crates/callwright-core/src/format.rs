@@ -33,6 +33,9 @@ pub(crate) use history::spaced_json;
 pub struct Declaration {
     /// The format's name.
     pub name: String,
+    /// Text at the end of each tag that differs between the models of a family: `:opensource` in
+    /// `<tool_call:opensource>`. Calls with another suffix, or with none, are read as well.
+    pub suffix: Option<String>,
     /// The markers around a run of consecutive calls, if any.
     pub section: Option<Around>,
     /// Start marker of a call; `None` for JSON without any marker.
@@ -68,6 +71,7 @@ impl Default for Declaration {
     fn default() -> Declaration {
         Declaration {
             name: "declared".to_owned(),
+            suffix: None,
             section: None,
             start: None,
             end: None,
@@ -353,6 +357,16 @@ impl Format {
     /// The same format for prompts whose assistant turns begin with one of these headers. The headers are not part of
     /// an answer.
     pub(crate) fn with_headers(self, headers: Arc<[String]>) -> Format {
+        // Where reasoning and answers begin with the same tag, a template seems to write it as a part of the header.
+        let start = self.reasoning.as_ref().and_then(|reasoning| reasoning.start.text()).unwrap_or_default().trim();
+        let shared = |header: &str| {
+            let ends = start.match_indices('>').map(|(at, _)| at + 1).filter(|&end| end < start.len());
+            ends.rev().find(|&end| header.ends_with(&start[..end])).unwrap_or_default()
+        };
+        if headers.iter().all(|header| shared(header) == 0) {
+            return Format { headers, ..self };
+        }
+        let headers = headers.iter().map(|header| header[..header.len() - shared(header)].to_owned()).collect();
         Format { headers, ..self }
     }
 

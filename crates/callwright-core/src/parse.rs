@@ -27,6 +27,7 @@ pub mod reader;
 mod repair;
 mod shape;
 mod spelling;
+mod suffix;
 mod tail;
 mod text;
 mod trailing;
@@ -245,7 +246,11 @@ impl Parser {
         // Reasoning that the prompt closed is not the model's; reasoning that it opened begins the answer.
         let tail = self.tail.take().unwrap_or_default();
         (self.separate, self.pending) = (false, false);
-        self.tail = Some(tail::open_reasoning(&tail, format).to_owned());
+        let opened = tail::open_reasoning(&tail, format);
+        // What every prompt writes is not the model's either: without the prompt, the answer reads the same.
+        let start = format.reasoning.as_ref().filter(|_| self.opens).and_then(|reasoning| reasoning.start.text());
+        let own = start.and_then(|start| Some(opened.strip_prefix(start.trim())?.trim_start()));
+        self.tail = Some(own.unwrap_or(opened).to_owned());
         self.base = self.tail.as_ref().map_or(0, String::len);
         self
     }

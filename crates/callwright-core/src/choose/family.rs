@@ -3,7 +3,9 @@
 //! No model is named here: the distinguishing markers come from the formats' declarations.
 
 use super::infer::texts::tags;
-use crate::format::{Builtin, Format, Marker, Payload};
+use crate::format::{Around, Builtin, Format, Marker, Payload};
+use crate::message::{Arguments, ToolCall};
+use serde_json::json;
 use std::cmp::Reverse;
 
 /// Shorter texts without brackets may occur in any template.
@@ -58,6 +60,25 @@ pub(super) fn by_tokens(is_token: &dyn Fn(&str) -> bool) -> Option<(&'static Bui
     });
     let (_, builtin, shown) = found.max_by_key(|(rank, ..)| *rank)?;
     Some((builtin, list(&shown)))
+}
+
+/// Whether the format writes calls as the `inferred` one does, and knows all of its other markers.
+pub(super) fn explains(format: &Format, inferred: &Format) -> bool {
+    let call = |arguments: serde_json::Value| {
+        let arguments = Arguments::Object(arguments.as_object().cloned().unwrap_or_default());
+        ToolCall { id: Some("call00001".to_owned()), name: "find_ferries".to_owned(), arguments }
+    };
+    let every_type = json!({"a": "one", "b": 2, "c": 0.5, "d": true, "e": null, "f": ["g", "h"], "i": {"j": "k"}});
+    let calls = [call(every_type), call(json!({"a": "one"}))];
+    let text = |marker: &Marker| marker.text().unwrap_or_default().trim().to_owned();
+    // The inferred format takes markup that is always around calls for a part of their markers.
+    let markup: Vec<String> = format.markup.iter().map(text).filter(|text| !text.is_empty()).collect();
+    let bare = |text: &str| markup.iter().fold(text.to_owned(), |text, marker| text.replace(marker, ""));
+    let same = |calls: &[ToolCall]| bare(&format.write_calls(calls)) == bare(&inferred.write_calls(calls));
+    let around = |around: &Around| (text(&around.start), text(&around.end));
+    let reasons = inferred.reasoning.as_ref().map(around);
+    let reasons = reasons.is_none() || reasons == format.reasoning.as_ref().map(around);
+    same(&calls[..1]) && same(&calls) && reasons && inferred.markup.iter().all(|marker| bare(&text(marker)).is_empty())
 }
 
 /// The format of the models with this architecture: `lfm2moe` is LFM2's.

@@ -74,7 +74,7 @@ impl Reader<'_> {
             return Err(self.error(0..0, ErrorKind::Format, "the declaration has no table [format]".into()));
         };
         let format = self.table(entry, "format")?;
-        let keys = ["name", "start", "end", "literal", "payload", "markup", "opened", "text_after_calls"];
+        let keys = ["name", "suffix", "start", "end", "literal", "payload", "markup", "opened", "text_after_calls"];
         self.known(format, "[format]", &keys)?;
         let literal = self.flag(format, "literal")?.unwrap_or(false);
         let (kind, kind_span) = self.required(format, "[format]", "payload", entry.span())?;
@@ -88,6 +88,7 @@ impl Reader<'_> {
         }
         Ok(Declaration {
             name: self.text(format, "name")?.map_or_else(|| "declared".to_owned(), |(name, _)| name),
+            suffix: self.suffix(format, start.as_ref())?,
             section: self.around(root, "section", literal)?,
             start,
             end,
@@ -105,6 +106,25 @@ impl Reader<'_> {
             history: self.history(root)?,
             styles: self.styles(root)?,
         })
+    }
+
+    /// The suffix of the tags, which is in the start marker; empty if this model has none.
+    fn suffix(&self, format: &Table, start: Option<&Marker>) -> Result<Option<String>> {
+        let Some((suffix, span)) = self.text(format, "suffix")?.filter(|(suffix, _)| !suffix.is_empty()) else {
+            return Ok(None);
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        let sound =
+            suffix.starts_with(|c: char| c.is_ascii_punctuation() && !plain(c)) && suffix[1..].chars().all(plain);
+        if !sound || suffix.len() < 2 {
+            let error = self.error(span, ErrorKind::Format, "`suffix` is not a sign and a word".into());
+            return Err(error.hint("as in suffix = ':preview', for tags such as <call:preview>"));
+        }
+        if !start.and_then(Marker::text).is_some_and(|start| start.contains(&suffix)) {
+            let message = format!("`start` does not contain the suffix {suffix:?}");
+            return Err(self.error(span, ErrorKind::Format, message).hint("write the tags with their suffix"));
+        }
+        Ok(Some(suffix))
     }
 
     fn payload(&self, root: &Table, kind: &str, span: Range<usize>) -> Result<Payload> {

@@ -17,6 +17,9 @@ impl Declaration {
     pub fn to_toml(&self) -> String {
         let mut lines = Lines(String::from("{#--- callwright\n[format]\n"));
         lines.text("name", &self.name);
+        if let Some(suffix) = &self.suffix {
+            lines.text("suffix", suffix);
+        }
         lines.line("start", &self.start.as_ref().map_or_else(|| text(""), marker));
         lines.line("end", &self.end.as_ref().map_or_else(|| text(""), marker));
         lines.line("literal", "true");
@@ -62,6 +65,13 @@ impl Declaration {
             lines.line(&text(name), &format!("{{ {} }}", variables.join(", ")));
         }
         lines.0 + "---#}\n"
+    }
+
+    /// The same format with another suffix in place of its own.
+    pub(crate) fn with_suffix(&self, suffix: &str) -> Option<Declaration> {
+        // The own suffix is plain text, so no other text of the block contains it by accident.
+        let block = self.to_toml().replace(self.suffix.as_deref()?, suffix);
+        super::declaration::read(&block).ok().flatten()
     }
 }
 

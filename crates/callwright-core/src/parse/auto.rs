@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Maximum number of bytes to keep before deciding.
 const BEGINNING: usize = 64 << 10;
+/// Shorter tags occur in ordinary text.
+const TAG: usize = 6;
 /// Maximum size of a response in bytes.
 const RESPONSE: usize = 16 << 20;
 
@@ -108,7 +110,7 @@ impl AutoParser {
         let mut best = (Format::delimited_name(), (0, 0, 0, 0, 0));
         for builtin in Format::builtins() {
             let format = builtin.format();
-            let has = |marker: &Marker| marker.text().is_some_and(|text_of| text.contains(text_of.trim()));
+            let has = |marker: &Marker| has(&text, marker, format);
             let reasons =
                 format.reasoning.as_ref().is_some_and(|reasoning| has(&reasoning.start) || has(&reasoning.end));
             // Also find imprecise markers, by their letters.
@@ -204,6 +206,17 @@ impl AutoParser {
         let Calls { done, repairs, diagnostics, .. } = calls;
         Ok((Parsed { content: message.content, reasoning, calls: done, repairs, diagnostics }, kind))
     }
+}
+
+/// Whether a marker occurs in the text: for one that varies, a tag of it.
+fn has(text: &str, marker: &Marker, format: &Format) -> bool {
+    let Some(written) = marker.text().map(str::trim) else { return false };
+    let is_there = |part: &str| text.contains(part);
+    let mut tags = written.split_whitespace().filter(|part| part.starts_with('<') && part.len() >= TAG);
+    let suffixed = format.suffix.as_deref().and_then(|suffix| written.split_once(suffix));
+    is_there(written)
+        || matches!(marker, Marker::Pattern { .. }) && tags.any(is_there)
+        || suffixed.is_some_and(|(before, _)| is_there(before))
 }
 
 /// Whether the letters of a marker occur in the text.

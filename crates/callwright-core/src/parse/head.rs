@@ -118,7 +118,8 @@ impl HeadPlan {
         let first = fits.peek().cloned();
         // Reject a form that takes another form's text for part of the name.
         let plain = |fit: &Fit| fit.name.as_ref().is_none_or(|name| bare_name(name).as_ref() == Some(name));
-        let found = fits.find(plain).or(first)?;
+        // A damaged text of a form is no part of the name, even if another form has none there.
+        let found = fits.find(plain).or(first.filter(|fit| fit.name.as_ref().is_none_or(|name| !name.contains('<'))))?;
         match (found.name, found.id) {
             (Some(name), Some(id)) => Some((name, Some(id))),
             (Some(name), None) => {

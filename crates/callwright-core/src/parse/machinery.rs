@@ -4,6 +4,7 @@ use super::markers::{Context, Markers};
 use super::payload::Plan;
 use super::repair::Stops;
 use super::spelling;
+use super::suffix::Suffix;
 use crate::error::Result;
 use crate::format::{Declaration, Marker, Payload};
 use std::fmt;
@@ -22,6 +23,8 @@ pub(crate) struct Machinery {
     pub(super) end: Vec<u8>,
     /// The format, if its markers can be written with other bars.
     pub(super) varied: Option<Box<Declaration>>,
+    /// The suffix of the format's tags, if they have one.
+    pub(super) suffix: Option<Suffix>,
 }
 
 impl Machinery {
@@ -37,7 +40,8 @@ impl Machinery {
         let plan = Plan::new(declaration);
         let end = declaration.end.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
         let varied = spelling::varies(declaration).then(|| Box::new(declaration.clone()));
-        Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan, end, varied })
+        let suffix = Suffix::of(declaration);
+        Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan, end, varied, suffix })
     }
 
     /// Whether it is known, without building anything, that [`Machinery::new`] does not fail.

@@ -21,7 +21,7 @@ use begins::Begins;
 use lazy::{Lazy, Made};
 use patterns::{
     Patterns, bare_call, near_attribute, near_end, near_recipient, near_section, near_start, start_in_reasoning,
-    syntax_config,
+    start_in_reasoning_with_other_suffix, syntax_config, with_other_suffix,
 };
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
@@ -226,6 +226,8 @@ impl Contexts {
         let start_near = start_near.chain(near_attribute(declaration)).chain(near_recipient(declaration));
 
         let mut text = exact.all();
+        let other_suffix = with_other_suffix(declaration);
+        text.extend(other_suffix.clone());
         text.extend(start_near.clone());
         text.extend(bare_call(declaration));
         text.extend(near_section(declaration, Side::SectionStart));
@@ -233,6 +235,8 @@ impl Contexts {
 
         let mut reasoning = exact.of(&[Side::ReasoningEnd]);
         reasoning.extend(start_in_reasoning(declaration));
+        reasoning.extend(other_suffix.into_iter().filter(|(sign, _)| sign.side == Side::ReasoningEnd));
+        reasoning.extend(start_in_reasoning_with_other_suffix(declaration));
         reasoning.extend(start_near.clone().filter(|(sign, _)| sign.lookahead != Lookahead::Letter));
 
         let calls = [Side::End, Side::Start, Side::SectionEnd, Side::SectionStart];

@@ -19,6 +19,12 @@ impl Parser {
     }
 
     fn act_in_prose(&mut self, held: &[u8], found: &mut Found, place: Range<usize>) -> bool {
+        if let Some(suffix) = self.machinery.suffix.as_ref().filter(|_| found.sign.exact)
+            && let Some(machinery) = suffix.machinery_for(&held[found.start..found.end])
+        {
+            self.spare = Some(machinery.plan.reader(self.calls.repair));
+            self.machinery = machinery;
+        }
         match found.sign.side {
             Side::End => return self.end_marker_in_prose(held, *found, place),
             Side::Start | Side::Bare => return self.start_marker(held, *found, place),

@@ -36,13 +36,10 @@ fn difference(template: &ChatTemplate, row: &Value) -> Option<String> {
 #[test]
 #[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
 fn templates_render_as_transformers_renders_them() {
-    let folder = crate::data::conformance();
-    let rows = std::fs::read_to_string(folder.join("renders.jsonl")).unwrap();
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
     let mut found = BTreeMap::new();
     let mut count = 0;
-    for line in rows.lines() {
-        let row: Value = serde_json::from_str(line).unwrap();
+    for (folder, row) in crate::data::conformance_rows("renders.jsonl") {
         let name = row["template"].as_str().unwrap().to_owned();
         let template = templates
             .entry(name.clone())

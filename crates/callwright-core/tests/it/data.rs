@@ -14,3 +14,31 @@ pub fn conformance() -> PathBuf {
     assert!(there, "no conformance data in {}: set CALLWRIGHT_CONFORMANCE to its folder", folder.display());
     folder
 }
+
+/// That folder, and a second one of the same kind, if there is one: it has the same name with `-2` at its end.
+pub fn all_conformance() -> Vec<PathBuf> {
+    let first = conformance();
+    let mut name = first.file_name().unwrap_or_default().to_owned();
+    name.push("-2");
+    let second = first.with_file_name(name);
+    if !second.join("renders.jsonl").exists() {
+        println!("skipped: the second part of the conformance data, {} is not there", second.display());
+        return vec![first];
+    }
+    vec![first, second]
+}
+
+/// The rows of a file in all folders, each with its folder.
+pub fn conformance_rows(file: &str) -> Vec<(PathBuf, serde_json::Value)> {
+    let mut rows = Vec::new();
+    for folder in all_conformance() {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        rows.extend(text.lines().map(|line| (folder.clone(), serde_json::from_str(line).unwrap())));
+    }
+    rows
+}
+
+/// The chat template of that file name, in the folder that has it.
+pub fn conformance_template(name: &str) -> Option<PathBuf> {
+    all_conformance().iter().map(|folder| folder.join("templates").join(name)).find(|path| path.exists())
+}

@@ -121,6 +121,8 @@ fn every_error_names_the_place_and_the_fix() {
         ("word that is none", block(&format!("{TAGGED}key_end = ' {{type}}>'\ntypes = {{ string = '' }}"))),
         ("one word for all", block(&format!("{TAGGED}key_end = ' {{type}}>'\ntypes = {{ other = 'a' }}"))),
         ("types and nested", block(&format!("{TAGGED}key_end = ' {{type}}>'\nnested = true"))),
+        ("suffix that is none", block(&format!("{SOUND}suffix = 'x y'"))),
+        ("suffix that no marker has", block(&format!("{SOUND}suffix = ':preview'"))),
         ("part where none is", block(&format!("{SOUND}[history]\nbetween = '{{call}}'"))),
     ];
     let all: String = cases.iter().map(|(name, source)| format!("== {name}\n{}\n", error(source))).collect();

@@ -107,7 +107,9 @@ fn targets() -> Vec<Target> {
             .collect();
         texts.sort();
         let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
-        let format = file("format.jinja").map(|path| Arc::new(Format::from_file(path).unwrap()));
+        let builtin = folder.file_name().and_then(|name| Format::builtin(name.to_str()?));
+        let declared = file("format.jinja").map(|path| Format::from_file(path).unwrap());
+        let format = declared.or(builtin.cloned()).map(Arc::new);
         let tools = file("tools.json").map(|path| Arc::new(Tools::from_file(path).unwrap()));
         let setup = Setup { format, tools, repair: true, prompt_tail: "" };
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
@@ -117,13 +119,13 @@ fn targets() -> Vec<Target> {
 }
 
 fn conformance() -> Vec<Target> {
-    let rows = std::fs::read_to_string(crate::data::conformance().join("parses.jsonl")).unwrap();
-    let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rows: Vec<Value> = crate::data::conformance_rows("parses.jsonl").into_iter().map(|(_, row)| row).collect();
     let formats = crate::parses::formats();
     let mut targets = Vec::new();
     for (format, templates) in formats {
         let of_format = |row: &&Value| templates.iter().any(|template| row["template"] == **template);
-        let texts = rows.iter().filter(of_format).map(|row| row["input"].as_str().unwrap().into()).collect();
+        let texts: Vec<Vec<u8>> =
+            rows.iter().filter(of_format).map(|row| row["input"].as_str().unwrap().into()).collect();
         // Most rows of a format share their tools.
         let mut tools = Tools::default();
         for row in rows.iter().filter(of_format) {
@@ -135,7 +137,10 @@ fn conformance() -> Vec<Target> {
         let name = format.name.clone();
         let setup =
             Setup { format: Some(Arc::new(format)), tools: Some(Arc::new(tools)), repair: true, prompt_tail: "" };
-        targets.push(target(name, setup, texts));
+        // Templates of the second folder have no texts where it is not there.
+        if !texts.is_empty() {
+            targets.push(target(name, setup, texts));
+        }
     }
     targets
 }

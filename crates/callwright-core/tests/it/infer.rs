@@ -1,6 +1,6 @@
 //! Inferring formats of templates that declare none.
 
-use crate::data::conformance;
+use crate::data::{conformance, conformance_rows};
 use callwright_core::error::ErrorKind;
 use callwright_core::format::{Around, Declaration, Format, Marker, Payload};
 use callwright_core::message::{Arguments, Message, ToolCall};
@@ -259,12 +259,9 @@ fn conformance_families_are_known_without_their_names() {
 #[test]
 #[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
 fn conformance_rows_are_read_in_what_is_inferred() {
-    let folder = conformance();
-    let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
     let known = crate::parses::known();
     let mut report = String::new();
-    for line in rows.lines() {
-        let row: Value = serde_json::from_str(line).unwrap();
+    for (folder, row) in conformance_rows("parses.jsonl") {
         let (template, case) = (row["template"].as_str().unwrap(), row["case"].as_str().unwrap());
         let reasoning = row["expected"]["reasoning_content"] != "";
         if known.contains(&(template.to_owned(), case.to_owned())) || reasoning && WITHOUT_REASONING.contains(&template)

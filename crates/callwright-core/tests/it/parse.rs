@@ -2,11 +2,13 @@
 //!
 //! A case is a file under `tests/cases/parse`: the model's text, without its last line break. In a file whose name
 //! begins with `bytes_`, `\xNN` is a byte. Cases under `strict/` are parsed without repairs. A folder may have a
-//! `tools.json`, and a `format.jinja` with the declaration of the format. In a name that ends in `_after_NAME`, NAME is
+//! `tools.json`, and a `format.jinja` with the declaration of the format; without one, a folder with the name of a
+//! built-in format has cases of that. In a name that ends in `_after_NAME`, NAME is
 //! the part of the answer in the prompt, under `prompt/`.
 
 use callwright_core::format::{Declaration, Format, JsonCall, Marker, Payload};
 use callwright_core::message::Arguments;
+use callwright_core::parse::auto::AutoParser;
 use callwright_core::parse::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
 use callwright_core::parse::{Parsed, Parser, ParserOptions};
 use callwright_core::tool::Tools;
@@ -117,7 +119,8 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
             assert_eq!(serde_json::to_value(problem).unwrap()["kind"], problem.kind(), "{problem}");
         }
         assert!(call.range.start >= end && call.range.end <= input.len(), "{:?}", call.range);
-        if setup.prompt_tail.is_empty() {
+        // What prompts open of a call is part of it.
+        if setup.prompt_tail.is_empty() && setup.format.as_ref().is_none_or(|format| format.opened.is_none()) {
             assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
         }
         outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0));
@@ -239,6 +242,8 @@ fn setup(folder: &str, setup: &Setup) -> Setup {
     }
     if place.join("format.jinja").exists() {
         setup.format = Some(Arc::new(Format::from_file(place.join("format.jinja")).unwrap()));
+    } else if let Some(builtin) = Format::builtin(folder) {
+        setup.format = Some(Arc::new(builtin.clone()));
     }
     setup
 }
@@ -313,6 +318,50 @@ fn cases_in_other_forms() {
         check_cases(folder, &REPAIR);
     }
     check_cases("forms_strict", &STRICT);
+}
+
+/// Folders with the name of a built-in format.
+const BUILTIN: [&str; 9] = [
+    "gigachat-3.5",
+    "gpt-oss",
+    "hunyuan-3",
+    "inkling",
+    "k2-horizon",
+    "ling-3",
+    "muse-glimmer",
+    "plamo-3",
+    "solar-open-2",
+];
+
+#[test]
+fn cases_of_built_in_formats() {
+    for folder in BUILTIN {
+        check_cases(folder, &REPAIR);
+    }
+}
+
+/// Without the format's name, the same calls are read.
+#[test]
+fn cases_of_built_in_formats_are_detected() {
+    let calls = |parsed: &Parsed| {
+        let valid = parsed.calls.iter().filter(|call| call.valid);
+        valid.map(|call| (call.name.clone(), call.arguments.clone())).collect::<Vec<_>>()
+    };
+    let mut report = String::new();
+    for folder in BUILTIN {
+        let setup = setup(folder, &REPAIR);
+        for file in case_files(folder) {
+            let input = read_case(&file);
+            let (_, parsed) = parse(&setup, [&*input]);
+            let mut auto = AutoParser::new(setup.tools.clone(), ParserOptions::default());
+            auto.push(&input, &mut |_| ()).unwrap();
+            let (detected, origin) = auto.finish(&mut |_| ()).unwrap();
+            if calls(&detected) != calls(&parsed) {
+                report += &format!("{} is read as {origin}: {:?}\n", file.display(), calls(&detected));
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
 }
 
 /// Folders with a format of their own.

@@ -3,6 +3,7 @@
 use super::{Lookahead, Side, Sign};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Around, Declaration, Marker, Payload};
+use crate::parse::suffix;
 use regex_automata::util::syntax;
 use std::ops::RangeInclusive;
 
@@ -149,6 +150,27 @@ pub(super) fn near_recipient(declaration: &Declaration) -> Option<(Sign, String)
     let header = r"(?:[ ]?<\|[a-z]{1,12}\|>[a-z]{0,12}|[ ][a-z]{1,12}){0,3}[ ]?";
     let sign = Sign { side: Side::Start, exact: false, lookahead: Lookahead::Recipient };
     Some((sign, format!(r"(?:{before})[ ]?{WORD}(?:{header}{last}|[ ]?\{{)")))
+}
+
+/// The markers in text with another suffix than the declared one, or without one.
+pub(super) fn with_other_suffix(declaration: &Declaration) -> Vec<(Sign, String)> {
+    let around = |around: &Option<Around>, start, end| {
+        around.iter().flat_map(|around| [(start, around.start.clone()), (end, around.end.clone())]).collect::<Vec<_>>()
+    };
+    let mut markers = around(&declaration.section, Side::SectionStart, Side::SectionEnd);
+    markers.extend(around(&declaration.reasoning, Side::ReasoningStart, Side::ReasoningEnd));
+    markers.extend(declaration.start.iter().map(|start| (Side::Start, start.clone())));
+    let sign = |side| Sign { side, exact: true, lookahead: Lookahead::None };
+    markers.iter().filter_map(|(side, marker)| Some((sign(*side), suffix::any(declaration, marker)?))).collect()
+}
+
+/// A start marker in reasoning with another suffix.
+pub(super) fn start_in_reasoning_with_other_suffix(declaration: &Declaration) -> Option<(Sign, String)> {
+    let any = |marker: &Marker| suffix::any(declaration, marker);
+    let section = declaration.section.as_ref().and_then(|section| any(&section.start)).unwrap_or_default();
+    let start = any(declaration.start.as_ref()?)?;
+    let sign = Sign { side: Side::Start, exact: true, lookahead: Lookahead::Letter };
+    Some((sign, format!("(?:{section}[ \\t\\r\\n]{{0,16}})?{start}[ \\t\\r\\n]{{0,16}}[A-Za-z0-9_]")))
 }
 
 /// A near miss of the end marker. At that place only a marker is expected.
