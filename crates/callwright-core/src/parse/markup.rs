@@ -109,10 +109,11 @@ impl Parser {
         }
         let bare = found.sign.side == Side::Bare;
         let marked = bare && self.text.follows_markup(&held[..found.start]);
-        if bare && !marked && !self.is_bare_call(held, found.start) {
+        let in_line = bare && !marked && self.is_list_in_line(held, found.start);
+        if bare && !marked && !in_line && !self.is_bare_call(held, found.start) {
             return false;
         }
-        let doubt = match bare && !marked {
+        let doubt = match bare && !marked && !in_line {
             true => self.weigh_own_form(&held[..found.start]),
             false => self.weigh_marked(&held[..found.start]),
         };
