@@ -481,7 +481,7 @@ impl Parser {
 
     /// Whether the format writes lists of calls right after text, and this one names a known tool and is not quoted.
     pub(super) fn is_list_in_line(&self, held: &[u8], start: usize) -> bool {
-        let quoted = || self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
+        let quoted = || self.text.before(&held[..start], 1).ends_with(['`', '"', '\'', '(', '[', '{', '=', '\\']);
         self.machinery.plan.is_in_line()
             && !self.forms.fence
             && !quoted()
