@@ -230,13 +230,23 @@ impl ModelInfo {
     /// # Errors
     /// [`ErrorKind::Template`](crate::ErrorKind::Template) if a template of the model is not usable.
     pub fn chat_templates(&self) -> Result<ChatTemplates> {
-        let mut tokens = self.control_tokens.iter().chain(&self.user_defined_tokens).peekable();
-        let none = self.templates.is_empty() && tokens.peek().is_some();
-        if none && !tokens.any(|token| token.starts_with("<|im_")) {
-            return ChatTemplates::plain();
-        }
-        ChatTemplates::from_model(&self.name, None, &self.templates)
+        let tokens = self.control_tokens.iter().chain(&self.user_defined_tokens);
+        templates_of(&self.name, &self.templates, tokens.map(String::as_str))
     }
+}
+
+/// The chat templates of the model `name` with these special tokens; without its own, one for its tokens.
+pub(crate) fn templates_of<'t>(
+    name: &str,
+    own: &[(String, String)],
+    tokens: impl Iterator<Item = &'t str>,
+) -> Result<ChatTemplates> {
+    let mut tokens = tokens.peekable();
+    let none = own.is_empty() && tokens.peek().is_some();
+    if none && !tokens.any(|token| token.starts_with("<|im_")) {
+        return ChatTemplates::plain();
+    }
+    ChatTemplates::from_model(name, None, own)
 }
 
 /// A smaller model beside an engine's, with the same tokens.

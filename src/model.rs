@@ -2,7 +2,7 @@
 
 use crate::engine::llama::parallel::{Sequences, TurnEnd};
 use crate::engine::llama::{LlamaEngine, LoadOptions};
-use crate::engine::{Engine, ModelInfo};
+use crate::engine::{Engine, ModelInfo, templates_of};
 use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress, ServerModel};
 #[cfg(feature = "remote")]
 use crate::remote::Server;
@@ -473,7 +473,7 @@ pub(crate) fn tool_format(gguf: &Gguf, template: Option<&ChatTemplate>, format: 
     }
     let named: Vec<(String, String)> =
         gguf.chat_templates().iter().map(|template| (template.name.to_owned(), template.source.to_owned())).collect();
-    let own = ChatTemplates::from_model("the model", None, &named).ok()?.into_chosen(true);
+    let own = templates_of("the model", &named, special.iter().map(String::as_str)).ok()?.into_chosen(true);
     format_for(&own, format, clues).ok()
 }
 

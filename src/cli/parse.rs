@@ -7,6 +7,7 @@ use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
+use callwright::choose::Reading;
 use callwright::format::Format;
 use callwright::message::Conversation;
 use callwright::parse::event::Event;
@@ -47,9 +48,9 @@ pub struct ParseArgs {
     tools: ToolsOptions,
 
     /// Assume that the prompt ended with this text, such as a start marker or reasoning, with or without the turn's
-    /// header
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    prompt_tail: String,
+    /// header [default: what --template writes there]
+    #[arg(long, value_name = "TEXT")]
+    prompt_tail: Option<String>,
 
     /// Show what is known of a text that stops early
     #[arg(long)]
@@ -107,8 +108,7 @@ struct Case {
     template: Option<String>,
     format: Option<String>,
     tools: Option<Value>,
-    #[serde(default)]
-    prompt_tail: String,
+    prompt_tail: Option<String>,
     input: String,
     reasoning: Option<Reasoning>,
     other_forms: Option<OtherFormsArg>,
@@ -121,10 +121,11 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     if args.batch {
         return batch(Source::open(args.file.as_deref(), "the batch")?, |case| one(case, &args));
     }
-    let format = format(args.template.as_deref(), &args.format)?;
+    let (format, tail) = format(args.template.as_deref(), &args.format)?;
+    let tail = args.prompt_tail.as_deref().unwrap_or(&tail);
     let messages = args.messages.as_ref().map(Conversation::from_file).transpose()?;
     let messages = messages.map(|conversation| conversation.messages).unwrap_or_default();
-    let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms).answering(&messages);
+    let options = options(tail, args.reasoning, args.repair, args.other_forms).answering(&messages);
     let tools = args.tools.read(&mut Executor::default())?;
     let tools = (!args.tools.files.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
@@ -162,13 +163,14 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// The format; `None` where it is detected from the text.
-fn format(template: Option<&str>, format: &str) -> Result<Option<Format>> {
-    match template {
-        Some(template) => Ok(Some(Format::of_template(&ChatTemplate::load(template)?)?)),
-        None if format == AUTO => Ok(None),
-        None => Ok(Some(Format::load(format)?)),
+/// The format, `None` where it is detected from the text; and the end of the template's prompts.
+fn format(template: Option<&str>, format: &str) -> Result<(Option<Format>, String)> {
+    if let Some(template) = template {
+        let Reading { format, prompt_tail, .. } = Reading::of_template(&ChatTemplate::load(template)?)?;
+        return Ok((Some(format), prompt_tail));
     }
+    let format = if format == AUTO { None } else { Some(Format::load(format)?) };
+    Ok((format, String::new()))
 }
 
 fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms: OtherFormsArg) -> ParserOptions {
@@ -185,11 +187,12 @@ fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms:
 }
 
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {
-    let format = format(case.template.as_deref(), case.format.as_ref().unwrap_or(&args.format))?;
+    let (format, tail) = format(case.template.as_deref(), case.format.as_ref().unwrap_or(&args.format))?;
     let mut tools = case.tools.as_ref().filter(|tools| !tools.is_null()).map(Tools::from_value).transpose()?;
     let notices = tools.as_mut().map(Tools::take_notices).unwrap_or_default();
     let reasoning = case.reasoning.unwrap_or(args.reasoning);
-    let options = options(&case.prompt_tail, reasoning, args.repair, case.other_forms.unwrap_or(args.other_forms));
+    let tail = case.prompt_tail.unwrap_or(tail);
+    let options = options(&tail, reasoning, args.repair, case.other_forms.unwrap_or(args.other_forms));
     let messages = case.messages.map(Conversation::from_value).transpose()?;
     let options = options.answering(&messages.map(|conversation| conversation.messages).unwrap_or_default());
     let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;

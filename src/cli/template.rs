@@ -161,7 +161,11 @@ fn show(name: &str) -> Result<u8> {
     Ok(DONE)
 }
 
+/// Whether a file is a GGUF. A pipe is none, and can be read only once.
 fn is_gguf(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
     let mut magic = [0; 4];
     std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"GGUF"
 }
@@ -325,6 +329,9 @@ fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
     }
     for problem in &report.problems {
         writeln!(out, "{RED}{}.{RED:#}", sentence(problem))?;
+    }
+    for remark in &report.remarks {
+        writeln!(out, "{YELLOW}{}.{YELLOW:#}", sentence(remark))?;
     }
     if report.sound() {
         writeln!(out, "{GREEN}It has all that tool calls need.{GREEN:#}")?;

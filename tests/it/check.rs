@@ -198,6 +198,17 @@ fn a_template_without_a_declaration_is_told_what_it_writes() {
     assert!(ran.out.starts_with("silent.jinja, which writes the format inferred\n"), "{}", ran.out);
 }
 
+/// A pipe can be read only once. What may be a slip is said, and is no fault.
+#[test]
+fn a_template_from_a_pipe_is_checked() {
+    let home = tempfile::tempdir().unwrap();
+    let source = std::fs::read_to_string(case("sound.jinja")).unwrap();
+    let source = format!("{source}{{% if enable_thinkin %}}{{% endif %}}");
+    let ran = run(callwright(home.path()).args(["template", "check", "/dev/stdin"]).write_stdin(source));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.contains("Nothing sets `enable_thinkin`, unless it is given with the variables."), "{}", ran.out);
+}
+
 /// What other people's templates write is read back, as far as they write calls.
 #[test]
 #[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]

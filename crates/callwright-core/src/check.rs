@@ -72,6 +72,8 @@ pub struct Report {
     pub round_trips: Vec<RoundTrip>,
     /// Other problems, in sentences: calls that the parser cannot read, a tool section that shows other markers.
     pub problems: Vec<String>,
+    /// What may be a mistake, in sentences: variables that nothing sets, doubled braces in what the model is shown.
+    pub remarks: Vec<String>,
     /// Whether each turn's prompt begins with the previous one.
     pub turns: Vec<Turn>,
     /// The format's markers as the model's tokens; empty without a model.
@@ -121,6 +123,7 @@ impl<'a> Subject<'a> {
         let round_trips = trips.unwrap_or_default();
         Ok(Report {
             problems: teaching::problems(self, &renders, &round_trips)?,
+            remarks: teaching::remarks(self)?,
             round_trips,
             turns: turns::turns(self, reasons, count)?,
             markers: match (self.format, count) {

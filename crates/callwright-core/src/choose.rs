@@ -2,6 +2,7 @@
 //!
 //! Sessions, `parse --template`, `template check` and `model inspect` all use this module, so that they never disagree.
 
+mod asked;
 mod family;
 pub mod infer;
 mod named;
@@ -120,7 +121,8 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
     let (inference, name) = (Format::infer(template), template.name());
     let family = inference.turns.then(|| by_text(template)).flatten();
     let inferred = inference.format.as_ref().filter(|_| template.capabilities().native_tools() && family.is_none());
-    if let Some(format) = inferred {
+    let asked = if family.is_none() { asked::better(template, inferred) } else { None };
+    if let Some(format) = inferred.filter(|_| asked.is_none()) {
         let notices = inference.notes.iter().map(|note| format!("{name}: {note}")).collect();
         // A template may drop past reasoning; its markers are then those of the model's family.
         let known = format.known_as().filter(|_| format.reasoning.is_none()).and_then(Format::builtin);
@@ -131,7 +133,7 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
         let choice = chosen(format, Writes::Template(Map::new()), Origin::Inferred);
         return Ok(Choice { notices, ..choice });
     }
-    if let Some((builtin, why)) = built_in(template, clues) {
+    if let Some((builtin, why)) = asked.or_else(|| built_in(template, clues)) {
         let choice = chosen(builtin.format().clone(), who_writes(template), Origin::Family);
         let notices = vec![format!("{name}: format {}, because {why}", builtin.name)];
         return Ok(Choice { why, notices, ..choice });
@@ -155,6 +157,30 @@ fn family_of(template: &ChatTemplate, inferred: &Format) -> Option<&'static Buil
         None => by_text(template)?.0,
     };
     family::explains(builtin.format(), inferred).then_some(builtin)
+}
+
+/// How to read what a model wrote after a chat template's prompts, in a file that may also have the end of its turn.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Reading {
+    /// The format of [`Format::of_template`], with the end of a turn as markup.
+    pub format: Format,
+    /// What the template writes of the answer: see [`ParserOptions::prompt_tail`](crate::ParserOptions::prompt_tail).
+    pub prompt_tail: String,
+}
+
+impl Reading {
+    /// # Errors
+    /// Those of [`Format::of_template`].
+    pub fn of_template(template: &ChatTemplate) -> Result<Reading> {
+        let format = Format::of_template(template)?;
+        let ends = infer::turn(template);
+        let sample = format.sample();
+        let answer = infer::texts::tags(&ends.answer).into_iter().map(|tag| &ends.answer[tag]);
+        let calls = ends.calls.as_deref().filter(|tag| !sample.contains(tag));
+        let format = format.with_markup(answer.chain(calls));
+        Ok(Reading { format, prompt_tail: ends.prompt })
+    }
 }
 
 /// The built-in format of the model's family, and the evidence for it.

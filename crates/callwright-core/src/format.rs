@@ -167,6 +167,9 @@ pub enum Payload {
     Python {
         /// Whether the calls are in a list, `[f(a=1), g()]`.
         list: bool,
+        /// Whether past calls have their values as they are, without quotes or without escapes. Calls are still
+        /// written with both.
+        raw: bool,
     },
 }
 
@@ -350,6 +353,18 @@ impl Format {
         }
         let declaration = Declaration { reasoning, ..self.declaration.clone() };
         // If the markers are not searchable, drop the reasoning.
+        let headers = Arc::clone(&self.headers);
+        Format::with_source(declaration, self.source.clone()).map_or(self, |format| Format { headers, ..format })
+    }
+
+    /// The same format with these texts as markup, unless they have a meaning already.
+    pub(crate) fn with_markup<'t>(self, texts: impl Iterator<Item = &'t str>) -> Format {
+        let new: Vec<&str> = texts.filter(|text| !self.reserved().any(|own| own == *text)).collect();
+        if new.is_empty() {
+            return self;
+        }
+        let mut declaration = self.declaration.clone();
+        declaration.markup.extend(new.into_iter().map(|text| Marker::Literal(text.to_owned())));
         let headers = Arc::clone(&self.headers);
         Format::with_source(declaration, self.source.clone()).map_or(self, |format| Format { headers, ..format })
     }

@@ -254,11 +254,11 @@ impl<'f> Builder<'f> {
         let most = scope.max_calls.unwrap_or(MANY).clamp(1, MANY);
         // Several calls in one pair of markers, or each in its own.
         let (inner, outer) = match self.format.payload {
-            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true } => (most, 1),
+            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true, .. } => (most, 1),
             _ => (1, most),
         };
         let payload = match &self.format.payload {
-            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true } => {
+            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true, .. } => {
                 let more = self.repeated(&[literal(", "), payload.to_owned()], inner - 1);
                 self.rules.sequence(&[literal("["), payload.to_owned(), more, literal("]")])
             }

@@ -29,9 +29,9 @@ pub use adopt::adopt;
 pub use body::{Body, ResponseFormat, UnusedField};
 #[doc(hidden)]
 pub use body::{DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, SHARE, TEMPERATURE};
-pub(crate) use complete::as_text;
 #[doc(hidden)]
 pub use complete::{Placed, complete};
+pub(crate) use complete::{are_in_call_order, as_text, in_call_order};
 #[doc(hidden)]
 pub use order::{check_answered, check_asked, check_question};
 pub use order::{check_order, open_calls};

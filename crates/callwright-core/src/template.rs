@@ -69,6 +69,8 @@ pub struct ChatTemplate {
     /// Cached results of what the template omits.
     runs: adapt::Runs,
     one_call: OnceLock<bool>,
+    /// Whether it writes ids of calls.
+    ids: OnceLock<bool>,
     rendered: AtomicUsize,
 }
 
@@ -191,6 +193,7 @@ impl ChatTemplate {
             trials: Trials::default(),
             runs: adapt::Runs::default(),
             one_call: OnceLock::new(),
+            ids: OnceLock::new(),
             rendered: AtomicUsize::new(0),
         };
         match compiled {
@@ -288,10 +291,59 @@ impl ChatTemplate {
             };
             messages = overlay.write(messages, &section, *self.roles.get_or_init(|| probe::roles(self)));
         }
-        let variables = variables::variables(request, &messages, tools, shape);
-        let text = self.evaluate(&variables, request.now, table.clone())?;
+        let mut variables = variables::variables(request, &messages, tools, shape);
+        let text = match self.evaluate(&variables, request.now, table.clone()) {
+            Err(error) if !jinja::failure::is_bound(&error) => {
+                let supplied = self.supply(&mut variables, request.now);
+                let listed = self.list_no_tools(&mut variables);
+                match supplied || listed {
+                    true => self
+                        .evaluate(&variables, request.now, table.clone())
+                        .map_err(|again| if supplied { again } else { error })?,
+                    false => return Err(error),
+                }
+            }
+            result => result?,
+        };
         let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
         Ok(Prompt { pieces })
+    }
+
+    /// Adds the variables without which the template fails, where their names say what they are; true if there are any.
+    fn supply(&self, variables: &mut Map<String, serde_json::Value>, now: Option<DateTime>) -> bool {
+        let demanded = self.demanded.get_or_init(|| probe::demanded(self));
+        let Some(now) = now.or_else(|| jinja::environment::clock().ok()).filter(|_| !demanded.is_empty()) else {
+            return false;
+        };
+        let tools = variables.get("tools").cloned().unwrap_or_default();
+        let missing: Vec<_> = demanded.iter().filter(|(name, _)| !variables.contains_key(*name)).collect();
+        let supplied = missing.into_iter().filter_map(|(name, value)| {
+            Some((name.clone(), variables::demanded(name, &tools, value.is_array(), now)?))
+        });
+        let before = variables.len();
+        variables.extend(supplied);
+        variables.len() > before
+    }
+
+    /// Makes no tools an empty list: some templates ask for its length.
+    fn list_no_tools(&self, variables: &mut Map<String, serde_json::Value>) -> bool {
+        let tools = variables.get_mut("tools").filter(|tools| tools.is_null());
+        tools.map(|tools| *tools = serde_json::json!([])).is_some()
+    }
+
+    /// The variables that the template reads and nothing sets, apart from these.
+    pub(crate) fn unset(&self, given: &Map<String, serde_json::Value>) -> Vec<String> {
+        let known = probe::known_variables(self);
+        let demanded = self.demanded.get_or_init(|| probe::demanded(self));
+        let is_set = |name: &String| {
+            let supplied = || variables::demanded(name, &serde_json::Value::Null, false, DateTime::default()).is_some();
+            known(name) || given.contains_key(name) || demanded.contains_key(name) && supplied()
+        };
+        let Ok(compiled) = self.env.get_template("chat") else { return Vec::new() };
+        let mut unset: Vec<String> =
+            compiled.undeclared_variables(false).into_iter().filter(|name| !is_set(name)).collect();
+        unset.sort();
+        unset
     }
 
     /// Renders something as a trial.

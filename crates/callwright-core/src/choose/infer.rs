@@ -65,6 +65,20 @@ const REMEMBERED: usize = 64;
 static HEADERS: LazyLock<Mutex<HashMap<String, Arc<[String]>>>> = LazyLock::new(Mutex::default);
 static INFERRED: LazyLock<Mutex<HashMap<String, Arc<Inference>>>> = LazyLock::new(Mutex::default);
 
+/// Where the texts of a template end.
+pub(super) struct Ends {
+    /// What its prompts write of an answer.
+    pub prompt: String,
+    /// What ends the turn of an answer.
+    pub answer: String,
+    /// The tag that ends a turn with a call, or the call.
+    pub calls: Option<String>,
+}
+
+pub(super) fn turn(template: &ChatTemplate) -> Ends {
+    assemble::turn(template)
+}
+
 /// The format that a chat template declares, if it declares one.
 pub(crate) fn declared_in(template: &ChatTemplate) -> Result<Option<Format>> {
     Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::format::Format;
 use crate::message::{Arguments, Message, ToolCall};
-use crate::parse::{Parser, ParserOptions};
+use crate::parse::{Parsed, Parser, ParserOptions};
 use crate::template::{ChatTemplate, RenderRequest};
 use crate::tool::{Tool, Tools};
 use serde_json::{Map, Value, json};
@@ -31,6 +31,17 @@ pub(super) fn variables(format: &Format, template: &ChatTemplate) -> Result<Opti
 
 /// Whether a call that the template writes with `variables` is read back unchanged and without repairs.
 fn reads_call_of(format: &Format, template: &ChatTemplate, variables: &Map<String, Value>) -> Result<bool> {
+    Ok(read_call_of(format, template, variables)?.is_some_and(|parsed| parsed.repairs.is_empty()))
+}
+
+/// Whether a call that the template writes is read back unchanged; without repairs if `strict`.
+pub(super) fn reads(format: &Format, template: &ChatTemplate, strict: bool) -> bool {
+    let read = read_call_of(format, template, &Map::new());
+    read.ok().flatten().is_some_and(|parsed| !strict || parsed.repairs.is_empty())
+}
+
+/// The answer with a call that the template writes with `variables`, if the call is read back unchanged.
+fn read_call_of(format: &Format, template: &ChatTemplate, variables: &Map<String, Value>) -> Result<Option<Parsed>> {
     let schema = json!({"type": "object", "properties": {"island": {"type": "string"}}});
     let tools = Tools::new([Tool::new("find_ferries", "Looks departures up", schema.as_object().cloned())])?;
     let arguments = Arguments::Object(Map::from_iter([("island".to_owned(), json!("Heimaey"))]));
@@ -50,7 +61,9 @@ fn reads_call_of(format: &Format, template: &ChatTemplate, variables: &Map<Strin
     let mut parser = Parser::new(format, Some(Arc::new(tools)), ParserOptions::default())?;
     parser.push(&whole.as_bytes()[same..], &mut |_| ());
     let parsed = parser.finish(&mut |_| ());
-    let [read] = parsed.calls.as_slice() else { return Ok(false) };
-    let same = read.name == call.name && read.arguments == call.arguments;
-    Ok(same && read.complete && parsed.repairs.is_empty())
+    let same = match parsed.calls.as_slice() {
+        [read] => read.name == call.name && read.arguments == call.arguments && read.complete,
+        _ => false,
+    };
+    Ok(same.then_some(parsed))
 }

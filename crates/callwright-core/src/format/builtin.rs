@@ -63,8 +63,8 @@ impl Payload {
             Payload::Json(_) => "json",
             Payload::Named(_) => "named",
             Payload::Tagged(_) => "tagged",
-            Payload::Python { list: true } => "python, list",
-            Payload::Python { list: false } => "python",
+            Payload::Python { list: true, .. } => "python, list",
+            Payload::Python { list: false, .. } => "python",
         }
     }
 }

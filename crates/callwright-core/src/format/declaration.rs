@@ -81,7 +81,7 @@ impl Reader<'_> {
         let start = self.demanded_marker(format, "start", literal, entry.span())?;
         let end = self.demanded_marker(format, "end", literal, entry.span())?;
         let payload = self.payload(root, &kind, kind_span)?;
-        if start.is_none() && !matches!(payload, Payload::Json(_) | Payload::Python { list: true }) {
+        if start.is_none() && !matches!(payload, Payload::Json(_) | Payload::Python { list: true, .. }) {
             let error = self.error(entry.span(), ErrorKind::Format, "`start` is empty".into());
             let hint = "only the payload \"json\", and calls of \"python\" in a list, are recognised without a marker";
             return Err(error.hint(hint));
@@ -148,7 +148,7 @@ impl Reader<'_> {
             "json" => Payload::Json(self.keys(root)?),
             "named" => self.named(root, span)?,
             "tagged" => self.tagged(root, span)?,
-            _ => Payload::Python { list: self.python(root)? },
+            _ => self.python(root)?,
         })
     }
 
@@ -251,11 +251,12 @@ impl Reader<'_> {
         words.iter().map(word).collect()
     }
 
-    fn python(&self, root: &Table) -> Result<bool> {
-        let Some(entry) = root.get("call") else { return Ok(true) };
+    fn python(&self, root: &Table) -> Result<Payload> {
+        let Some(entry) = root.get("call") else { return Ok(Payload::Python { list: true, raw: false }) };
         let table = self.table(entry, "call")?;
-        self.known(table, "[call]", &["list"])?;
-        Ok(self.flag(table, "list")?.unwrap_or(true))
+        self.known(table, "[call]", &["list", "raw"])?;
+        let (list, raw) = (self.flag(table, "list")?, self.flag(table, "raw")?);
+        Ok(Payload::Python { list: list.unwrap_or(true), raw: raw.unwrap_or(false) })
     }
 
     fn head(&self, table: &Table, span: Range<usize>) -> Result<Head> {

@@ -74,10 +74,10 @@ impl Declaration {
         let payloads = calls.iter().enumerate().map(|(index, call)| self.payload.write(call, index));
         let one = |payload: &str| format!("{}{payload}{}", written(&self.start), written(&self.end));
         let calls = match &self.payload {
-            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true } => {
+            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true, .. } => {
                 one(&format!("[{}]", payloads.collect::<Vec<_>>().join(", ")))
             }
-            Payload::Python { list: false } => one(&payloads.collect::<Vec<_>>().join("\n")),
+            Payload::Python { list: false, .. } => one(&payloads.collect::<Vec<_>>().join("\n")),
             _ => payloads.map(|payload| one(&payload)).collect::<Vec<_>>().join(&self.history.between),
         };
         match &self.section {
@@ -98,7 +98,7 @@ impl Declaration {
     pub fn opening(&self, tool: Option<&str>) -> String {
         let section = self.section.as_ref().and_then(|section| section.start.text()).unwrap_or_default();
         let bracket = match &self.payload {
-            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true } => "[",
+            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true, .. } => "[",
             _ => "",
         };
         let opening = format!("{section}{}{bracket}", written(&self.start));

@@ -153,9 +153,12 @@ impl Lines {
                     self.line("nested", "true");
                 }
             }
-            Payload::Python { list } => {
+            Payload::Python { list, raw } => {
                 self.table("call");
                 self.line("list", &list.to_string());
+                if *raw {
+                    self.line("raw", "true");
+                }
             }
         }
     }

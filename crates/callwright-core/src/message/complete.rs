@@ -31,7 +31,8 @@ impl Placed {
 
 /// Gives every call its result and every result its call, and reports the changes:
 ///
-/// - A later result moves to its call.
+/// - A result that comes later, or before its call, moves to its call.
+/// - A result in several messages is joined.
 /// - A call without a result gets one that begins with "interrupted".
 /// - A result that answers no call becomes a user message.
 ///
@@ -68,22 +69,59 @@ struct Completed {
     open: Vec<(ToolCall, usize)>,
     /// Results that answer no call. They must not come between the others.
     orphans: Vec<Placed>,
+    /// Results whose calls come later.
+    early: Vec<Placed>,
 }
 
 impl Completed {
     fn push(&mut self, placed: Placed, rest: &mut VecDeque<Placed>) {
         if placed.message.role == Role::Tool {
-            return match answered(&self.open, &placed.message) {
+            match answered(&self.open, &placed.message) {
                 Some(call) => {
                     self.open.remove(call);
                     self.placed.push(placed);
                 }
-                None => self.orphans.push(placed),
-            };
+                None if comes_before_its_call(&placed.message, rest) => self.early.push(placed),
+                None => self.unanswered(placed),
+            }
+            return;
         }
         self.close(rest);
-        self.open.extend(placed.message.tool_calls.iter().map(|call| (call.clone(), placed.at)));
+        let at = placed.at;
+        let mut open: Vec<(ToolCall, usize)> =
+            placed.message.tool_calls.iter().map(|call| (call.clone(), at)).collect();
         self.placed.push(placed);
+        let ids: Vec<Option<String>> = open.iter().map(|(call, _)| call.id.clone()).collect();
+        let (now, later) =
+            std::mem::take(&mut self.early).into_iter().partition(|early| ids.contains(&early.message.tool_call_id));
+        self.early = later;
+        for early in now {
+            let Some(call) = open.iter().position(|(call, _)| call.id == early.message.tool_call_id) else {
+                self.unanswered(early);
+                continue;
+            };
+            let (call, _) = open.remove(call);
+            self.notes.push(moved(&early, &call, at));
+            self.placed.push(early);
+        }
+        self.open = open;
+    }
+
+    /// Joins a result to one with the same id right before, which other programs send in parts.
+    fn unanswered(&mut self, placed: Placed) {
+        let group = self.placed.iter_mut().rev().take_while(|other| other.message.role == Role::Tool);
+        let id = placed.message.tool_call_id.as_ref();
+        let mut same = group.filter(|other| id.is_some() && other.message.tool_call_id.as_ref() == id);
+        let Some(first) = same.next() else { return self.orphans.push(placed) };
+        let (text, more) = (&mut first.message.content, &placed.message.content);
+        if text != more {
+            text.push_str(if text.is_empty() || more.is_empty() { "" } else { "\n" });
+            text.push_str(more);
+        }
+        self.notes.push(format!(
+            "messages[{}] answers the same call as messages[{}]; the prompt shows them as one result",
+            placed.at, first.at
+        ));
     }
 
     /// Closes the results of a message's calls.
@@ -94,11 +132,7 @@ impl Completed {
                 placed.message.role == Role::Tool && id.is_some() && id == call.id.as_ref()
             };
             if let Some(late) = rest.iter().position(answers).and_then(|index| rest.remove(index)) {
-                self.notes.push(format!(
-                    "messages[{}] is the result of the call of {} in messages[{at}]; the prompt shows it right after \
-                     the call",
-                    late.at, call.name
-                ));
+                self.notes.push(moved(&late, &call, at));
                 self.placed.push(late);
                 continue;
             }
@@ -115,6 +149,62 @@ impl Completed {
             self.placed.push(Placed { message: as_text(message), at, inserted });
         }
     }
+}
+
+/// The note on a result that moves to its call in `messages[at]`.
+fn moved(result: &Placed, call: &ToolCall, at: usize) -> String {
+    format!(
+        "messages[{}] is the result of the call of {} in messages[{at}]; the prompt shows it right after the call",
+        result.at, call.name
+    )
+}
+
+/// Whether a result names a call that comes later and has no other result after it.
+fn comes_before_its_call(result: &Message, rest: &VecDeque<Placed>) -> bool {
+    let Some(id) = &result.tool_call_id else { return false };
+    let calls = |placed: &Placed| {
+        placed.message.role != Role::Tool && placed.message.tool_calls.iter().any(|call| call.id.as_ref() == Some(id))
+    };
+    let answers = |placed: &Placed| placed.message.tool_call_id.as_ref() == Some(id);
+    let Some(at) = rest.iter().position(calls) else { return false };
+    !rest.range(at..).any(answers)
+}
+
+/// Whether the results of parallel calls are in the order of the calls. Every call has its result.
+pub(crate) fn are_in_call_order(messages: &[Message]) -> bool {
+    messages.iter().enumerate().all(|(at, message)| {
+        let results = messages[at + 1..].iter().take(message.tool_calls.len());
+        message.tool_calls.len() < 2 || order(&message.tool_calls, results).is_sorted()
+    })
+}
+
+/// Sorts results into the order of their calls, for templates from whose output only the order shows which result is
+/// whose, and reports it. Every call has its result.
+pub(crate) fn in_call_order(placed: &mut [Placed]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for index in 0..placed.len() {
+        let (before, results) = placed.split_at_mut(index + 1);
+        let Placed { message, at, .. } = &before[index];
+        let count = message.tool_calls.len().min(results.len());
+        let results = &mut results[..count];
+        let order = order(&message.tool_calls, results.iter().map(|result| &result.message));
+        if order.is_sorted() {
+            continue;
+        }
+        let mut sorted: Vec<(Option<usize>, Placed)> = order.into_iter().zip(results.iter().cloned()).collect();
+        sorted.sort_by_key(|(call, _)| *call);
+        results.iter_mut().zip(sorted).for_each(|(place, (_, result))| *place = result);
+        notes.push(format!(
+            "the results of the calls in messages[{at}] are shown in the order of the calls: the template writes no ids"
+        ));
+    }
+    notes
+}
+
+/// The index of the call that each result answers.
+fn order<'m>(calls: &[ToolCall], results: impl Iterator<Item = &'m Message>) -> Vec<Option<usize>> {
+    let mut open: Vec<(ToolCall, usize)> = calls.iter().cloned().zip(0..).collect();
+    results.map(|result| answered(&open, result).map(|at| open.remove(at).1)).collect()
 }
 
 /// The open call that a result answers, by the rule of [`check_order`](super::check_order).

@@ -6,6 +6,7 @@
 //! text passes at once.
 
 use super::event::RepairKind;
+use super::repair::{Dialect, Stops, Transducer};
 use crate::format::schema::{self, Step, Types};
 use crate::tool::CallProblem;
 use crate::tool::Tools;
@@ -426,7 +427,22 @@ fn coerced(written: &str, types: Types) -> Option<String> {
         Some(b'[') => Types::ARRAY,
         _ => return None,
     };
-    (types.has(kind) && serde_json::from_str::<Value>(text).is_ok()).then(|| text.to_owned())
+    if !types.has(kind) {
+        return None;
+    }
+    let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+    if is_json(text) { Some(text.to_owned()) } else { from_python(text).filter(|json| is_json(json)) }
+}
+
+/// The JSON of a list or an object that Python printed: templates write arguments so that are no texts.
+fn from_python(text: &str) -> Option<String> {
+    let call = format!("(value={text})");
+    let mut reader = Transducer::of(Dialect::PythonCall, false);
+    let taken = reader.feed(call.as_bytes(), 0, Stops::plain(), false);
+    let whole = taken == call.len() && reader.is_done() && reader.broken_at().is_none();
+    let json = reader.take_text(String::new());
+    let value = json.strip_prefix("{\"value\": ").and_then(|json| json.strip_suffix('}'));
+    value.filter(|_| whole).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -475,6 +491,11 @@ mod tests {
             (r#"{"s": 5, "any": 5}"#, r#"{"s": "5", "any": 5}"#),
             (r#"{"s": true, "n": 1}"#, r#"{"s": "true", "n": 1}"#),
             (r#"{"list": ["1", 2, "a\"b"]}"#, r#"{"list": [1, 2, "a\"b"]}"#),
+            (
+                r#"{"list": "[1, '2', None, \"a\"]", "point": "{'x': True}"}"#,
+                r#"{"list": [1, "2", null, "a"], "point": {"x": true}}"#,
+            ),
+            (r#"{"list": "[1, 2", "point": "{x: 1}"}"#, r#"{"list": "[1, 2", "point": "{x: 1}"}"#),
             (r#"{"list": "[1, 2]", "point": "{}"}"#, r#"{"list": [1, 2], "point": {}}"#),
             (r#"{"point": {"x": "1.5", "name": 7}, "n": "1"}"#, r#"{"point": {"x": 1.5, "name": "7"}, "n": 1}"#),
             (r#"{"list": [], "point": {}, "n": "1"}"#, r#"{"list": [], "point": {}, "n": 1}"#),

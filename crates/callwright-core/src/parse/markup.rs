@@ -146,7 +146,8 @@ impl Parser {
         }
         let bare = found.sign.side == Side::Bare;
         let marked = bare && self.text.follows_markup(&held[..found.start]);
-        if bare && !marked && !self.is_bare_call(held, found.start) {
+        let in_line = bare && !marked && self.is_list_in_line(held, found.start);
+        if bare && !marked && !in_line && !self.is_bare_call(held, found.start) {
             return false;
         }
         // A code fence as a marker is no more evidence than one in another form.

@@ -432,6 +432,10 @@ impl Parser {
         (self.machinery, self.spare, self.open_ended) = (own.machinery, own.spare, own.open_ended);
         self.forms.matched = 0;
         self.forms.ended_at = Some(self.text.len());
+        if self.forms.form == JSON {
+            // Objects without markers are separated as in a list.
+            self.text.separate_calls();
+        }
         Some(self.forms.form)
     }
 
@@ -493,6 +497,21 @@ impl Parser {
             self.forms.fence = !self.forms.fence;
         }
     }
+
+    /// Whether the format writes lists of calls right after text, and this one names a known tool and is not quoted.
+    pub(super) fn is_list_in_line(&self, held: &[u8], start: usize) -> bool {
+        let quoted = || self.text.before(&held[..start], 1).ends_with(['`', '"', '\'', '(', '[', '{', '=', '\\']);
+        self.machinery.plan.is_in_line()
+            && !self.forms.fence
+            && !quoted()
+            && python_name(&held[start..]).is_some_and(|name| self.calls.is_known_tool(name))
+    }
+}
+
+/// The name of the first call of a list in Python.
+fn python_name(list: &[u8]) -> Option<&str> {
+    let name = list.split(|&byte| byte == b'(').next()?;
+    Some(std::str::from_utf8(name).ok()?.trim_start_matches('[').trim())
 }
 
 /// The parsed beginning of a call in another form.

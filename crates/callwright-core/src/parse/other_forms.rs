@@ -132,8 +132,12 @@ fn forms() -> &'static [Form] {
         let own = [
             declared("JSON without the format's markers", Some("llama3"), json()),
             declared("JSON with action and action_input", None, payload(keys("action", "action_input"))),
-            declared("a call as Python writes it", None, payload(Payload::Python { list: false })),
-            declared("a list of calls as Python writes them", None, payload(Payload::Python { list: true })),
+            declared("a call as Python writes it", None, payload(Payload::Python { list: false, raw: false })),
+            declared(
+                "a list of calls as Python writes them",
+                None,
+                payload(Payload::Python { list: true, raw: false }),
+            ),
             declared("Action and Action Input (ReAct)", None, json()),
             declared("call:NAME{…} without its special tokens", Some("gemma-4"), json()),
             declared("JSON in a code fence", None, json()),

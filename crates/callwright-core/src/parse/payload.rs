@@ -130,7 +130,13 @@ pub(crate) enum Plan {
     Json(Arc<JsonCall>, bool),
     Named(Arc<NamedPlan>),
     Tagged(Arc<TaggedPlan>),
-    Python { list: bool, open_ended: bool },
+    Python {
+        list: bool,
+        raw: bool,
+        open_ended: bool,
+        /// Whether a list of calls without a marker may follow text on its line.
+        in_line: bool,
+    },
 }
 
 impl Plan {
@@ -140,13 +146,21 @@ impl Plan {
             Payload::Json(keys) => Plan::Json(Arc::new(keys.clone()), open_ended),
             Payload::Named(named) => Plan::Named(Arc::new(NamedPlan::new(named, open_ended))),
             Payload::Tagged(tagged) => Plan::Tagged(Arc::new(TaggedPlan::new(declaration, tagged))),
-            Payload::Python { list } => Plan::Python { list: *list, open_ended },
+            Payload::Python { list, raw } => {
+                let in_line = declaration.start.is_none() && !declaration.history.between.contains('\n');
+                Plan::Python { list: *list, raw: *raw, open_ended, in_line }
+            }
         }
     }
 
     /// Whether calls are in Python notation.
     pub(crate) fn is_python(&self) -> bool {
         matches!(self, Plan::Python { .. })
+    }
+
+    /// Whether the format writes calls right after text.
+    pub(crate) fn is_in_line(&self) -> bool {
+        matches!(self, Plan::Python { in_line: true, .. })
     }
 
     /// Whether calls are objects whose key is the tool's name.
@@ -160,7 +174,9 @@ impl Plan {
             Plan::Json(keys, open_ended) => Box::new(JsonPayload::new(keys, *open_ended, repair)),
             Plan::Named(plan) => Box::new(NamedPayload::new(plan, repair)),
             Plan::Tagged(plan) => Box::new(TaggedPayload::new(plan, repair)),
-            Plan::Python { list, open_ended } => Box::new(PythonPayload::new(*list, *open_ended, repair)),
+            Plan::Python { list, raw, open_ended, .. } => {
+                Box::new(PythonPayload::new(*list, *raw, *open_ended, repair))
+            }
         }
     }
 }

@@ -161,6 +161,11 @@ impl Text {
         Text { separators, ..Text::default() }
     }
 
+    /// From now on, calls may be separated by commas.
+    pub(crate) fn separate_calls(&mut self) {
+        self.separators = true;
+    }
+
     /// A text that begins after markup, so white space at its beginning is dropped.
     pub(crate) fn after_markup() -> Text {
         Text { after: After::Markup, ..Text::default() }

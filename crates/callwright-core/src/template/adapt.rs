@@ -15,7 +15,9 @@ pub(super) use sentinel::Runs;
 use super::jinja::failure;
 use super::{ChatTemplate, Prompt, RenderRequest};
 use crate::error::Result;
-use crate::message::{Arguments, Message, Placed, Role, ToolCall, check_answered, complete};
+use crate::message::{
+    Arguments, Message, Placed, Role, ToolCall, are_in_call_order, check_answered, complete, in_call_order,
+};
 use sentinel::{Missing, What};
 use serde_json::{Map, json};
 use steps::STEPS;
@@ -73,30 +75,52 @@ impl ChatTemplate {
     pub fn render_adapted(&self, request: &RenderRequest<'_>, places: &[usize]) -> Result<Adapted> {
         let place = |index: usize| places.get(index).copied().unwrap_or(index);
         let mut first = None;
-        if check_answered(request.messages).is_ok() {
+        let is_ordered = |messages: &[Message]| are_in_call_order(messages) || self.writes_ids(request);
+        if check_answered(request.messages).is_ok() && is_ordered(request.messages) {
             let fit = self.fit(request, request.messages);
             if fit.is_final() {
                 let prompt = fit.came?;
                 let described = |missing: &Missing| (&request.messages[missing.index], place(missing.index));
-                let notes = self.notes_of(&fit.missing, |missing| Some(described(missing)));
+                let silent = request.messages.iter().enumerate().map(|(index, message)| (message, place(index)));
+                let mut notes = self.silent(silent);
+                notes.extend(self.notes_of(&fit.missing, |missing| Some(described(missing))));
                 return Ok(Adapted { prompt, messages: None, notes });
             }
             first = Some(fit);
         }
         let messages = request.messages.iter().cloned().enumerate();
-        let (placed, mut notes) = complete(messages.map(|(at, message)| Placed::new(place(at), message)).collect());
+        let (mut placed, mut notes) = complete(messages.map(|(at, message)| Placed::new(place(at), message)).collect());
+        let mut sorted = placed.clone();
+        let moved = in_call_order(&mut sorted);
+        if !moved.is_empty() && !self.writes_ids(request) {
+            placed = sorted;
+            notes.extend(moved.into_iter().map(|note| format!("{}: {note}", self.name)));
+        }
         let fit = first.unwrap_or_else(|| self.fit_placed(request, &placed));
         let first = Candidate { placed, notes: Vec::new(), fit };
         let best = if first.fit.is_final() { first } else { self.search(request, first) };
         let Candidate { placed, notes: steps, fit } = best;
         let prompt = fit.came?;
         notes.extend(steps.into_iter().map(|note| format!("{}: {note}", self.name)));
+        notes.extend(self.silent(placed.iter().map(|placed| (&placed.message, placed.at))));
         notes.extend(self.notes_of(&fit.missing, |missing| {
             let Placed { message, at, inserted } = &placed[missing.index];
             (!inserted).then_some((message, *at))
         }));
         let messages = Some(placed.into_iter().map(|placed| placed.message).collect());
         Ok(Adapted { prompt, messages, notes })
+    }
+
+    /// Reports the messages in which the model says nothing.
+    fn silent<'m>(&self, messages: impl Iterator<Item = (&'m Message, usize)>) -> Vec<String> {
+        let silent = messages.filter(|(message, _)| steps::is_silent(message));
+        let note = |at| {
+            format!(
+                "{}: messages[{at}], a message of role assistant, has neither text nor calls, and is shown so",
+                self.name
+            )
+        };
+        silent.map(|(_, at)| note(at)).collect()
     }
 
     /// Reports what is missing in a prompt; `message` gives the message and its place, if it is to be reported.
@@ -121,16 +145,20 @@ impl ChatTemplate {
     #[doc(hidden)]
     pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
         *self.one_call.get_or_init(|| {
-            let arguments = || Arguments::Object(Map::from_iter([("value".to_owned(), json!("text"))]));
-            let call =
-                |id: &str| ToolCall { id: Some(id.to_owned()), name: "probe".to_owned(), arguments: arguments() };
-            let result = |id: &str| Message::tool(id, "probe", "result");
-            let ids = ["call00001", "call00002"];
-            let messages = [Message::user("?"), Message::calls(ids.map(call).to_vec()), result(ids[0]), result(ids[1])];
-            let placed: Vec<Placed> =
-                messages.into_iter().enumerate().map(|(at, message)| Placed::new(at, message)).collect();
+            let messages = two_calls().into_iter().enumerate();
+            let placed: Vec<Placed> = messages.map(|(at, message)| Placed::new(at, message)).collect();
             let split = steps::split(&placed).0;
             self.fit_placed(request, &placed).loss() > 0 && self.fit_placed(request, &split).loss() == 0
+        })
+    }
+
+    /// Whether the template writes the ids of calls and of their results.
+    fn writes_ids(&self, request: &RenderRequest<'_>) -> bool {
+        *self.ids.get_or_init(|| {
+            let messages = two_calls();
+            let request = RenderRequest { messages: &messages, ..request.clone() };
+            let written = self.render_trial(&request).map(|prompt| prompt.text()).unwrap_or_default();
+            IDS.iter().all(|id| written.matches(id).count() > 1)
         })
     }
 
@@ -182,6 +210,17 @@ impl ChatTemplate {
         }
         best
     }
+}
+
+/// Nine letters and digits: some templates refuse other ids.
+const IDS: [&str; 2] = ["call00001", "call00002"];
+
+/// A turn with two calls, and their results.
+fn two_calls() -> [Message; 4] {
+    let arguments = || Arguments::Object(Map::from_iter([("value".to_owned(), json!("text"))]));
+    let call = |id: &str| ToolCall { id: Some(id.to_owned()), name: "probe".to_owned(), arguments: arguments() };
+    let result = |id: &str| Message::tool(id, "probe", "result");
+    [Message::user("?"), Message::calls(IDS.map(call).to_vec()), result(IDS[0]), result(IDS[1])]
 }
 
 impl What {

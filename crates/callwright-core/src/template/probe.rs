@@ -1,9 +1,10 @@
 //! What a chat template can write, determined by rendering conversations whose words occur in no template.
 
-use super::variables::{CallShape, variables};
+use super::variables::{self, CallShape, variables};
 use super::{ChatTemplate, RenderRequest};
 use crate::message::{Arguments, Message, ToolCall};
 use crate::tool::Tool;
+use jiff::civil::{DateTime, date};
 use serde_json::{Map, Value, json};
 
 /// What a chat template can write.
@@ -58,6 +59,7 @@ const VARIABLE: &str = "xqvariableqx";
 /// Nine letters and digits: some templates refuse other ids.
 const ID: &str = "xqid00001";
 const SECOND_ID: &str = "xqid00002";
+const CLOCK: DateTime = date(2026, 1, 15).at(12, 0, 0, 0);
 
 pub(super) fn roles(template: &ChatTemplate) -> Roles {
     let result = |id: &str, text: &str| Message::tool(id, TOOL, text);
@@ -96,9 +98,11 @@ pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
         }
     }
     let (text, shape) = best.unwrap_or_default();
+    let instructed = || render(template, &[Message::system(SYSTEM), Message::user(USER)], tools.clone(), shape);
     Capabilities {
         system: writes_system(template),
-        tools: shows(base, &[TOOL, ARGUMENT]),
+        // Some templates write them only next to a system message.
+        tools: shows(base, &[TOOL, ARGUMENT]) || shows(instructed(), &[TOOL, ARGUMENT]),
         calls: [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word)),
         results: text.contains(RESULT),
         shape,
@@ -152,6 +156,7 @@ fn rendered(
 ) -> Option<String> {
     let request = RenderRequest { bos_token: "<s>", eos_token: "</s>", ..request.clone() };
     let mut context = variables(&request, messages, tools, shape);
+    template.supply(&mut context, Some(CLOCK));
     for (name, value) in template.demanded.get_or_init(|| demanded(template)) {
         context.entry(name).or_insert_with(|| value.clone());
     }
@@ -161,12 +166,22 @@ fn rendered(
             message["reasoning"] = reasoning;
         }
     }
-    template.trial(|| template.render_vars(&Value::Object(context), None)).ok()
+    let render = |context: &Value| template.trial(|| template.render_vars(context, None)).ok();
+    render(&Value::Object(context.clone())).or_else(|| {
+        let listed = template.list_no_tools(&mut context);
+        listed.then(|| render(&Value::Object(context)))?
+    })
 }
 
 /// A conversation with a tool, a call and its result, as the template writes it; empty if it fails.
 pub(crate) fn written_with_tools(template: &ChatTemplate) -> String {
     probed(template, &RenderRequest::default(), &conversation(), &json!([tool().to_json()])).unwrap_or_default()
+}
+
+/// A prompt with a question and a tool; empty if it fails.
+pub(crate) fn prompt_with_tools(template: &ChatTemplate) -> String {
+    let tools = json!([tool().to_json()]);
+    probed(template, &RenderRequest::default(), &[Message::user(USER)], &tools).unwrap_or_default()
 }
 
 /// The template's output for a synthetic conversation, with calls in the expected shape; `None` if it fails.
@@ -179,23 +194,33 @@ pub(crate) fn probed(
     rendered(template, request, messages, Some(tools.clone()), template.capabilities().shape)
 }
 
-/// Variables without which the template writes nothing, as text.
-fn demanded(template: &ChatTemplate) -> Map<String, Value> {
-    let plain = |tools: Option<Value>, more: &Map<String, Value>| {
-        let mut context = variables(&RenderRequest::default(), &[Message::user(USER)], tools, CallShape::default());
+/// Variables without which the template writes nothing: texts, or lists of tools where it takes those.
+pub(super) fn demanded(template: &ChatTemplate) -> Map<String, Value> {
+    let plain = |tools: Value, more: &Map<String, Value>| {
+        let mut context =
+            variables(&RenderRequest::default(), &[Message::user(USER)], Some(tools), CallShape::default());
         context.extend(more.clone());
         template.trial(|| template.render_vars(&Value::Object(context), None)).is_ok()
     };
-    let tools = || Some(json!([tool().to_json()]));
-    if plain(None, &Map::new()) || plain(tools(), &Map::new()) {
+    let tools = || json!([tool().to_json()]);
+    if plain(Value::Null, &Map::new()) || plain(tools(), &Map::new()) {
         return Map::new();
     }
     let Ok(compiled) = template.env.get_template("chat") else { return Map::new() };
+    let known = known_variables(template);
+    let missing: Vec<String> = compiled.undeclared_variables(false).into_iter().filter(|name| !known(name)).collect();
+    let lists = missing.iter().map(|name| {
+        let of_tools = variables::demanded(name, &Value::Null, true, CLOCK).is_some_and(|value| value.is_null());
+        (name.clone(), if of_tools { tools() } else { json!(VARIABLE) })
+    });
+    let texts = missing.iter().map(|name| (name.clone(), json!(VARIABLE)));
+    [lists.collect(), texts.collect()].into_iter().find(|missing| plain(tools(), missing)).unwrap_or_default()
+}
+
+/// Whether a variable is one that every template gets, or a function.
+pub(super) fn known_variables(template: &ChatTemplate) -> impl Fn(&String) -> bool {
     let given = variables(&RenderRequest::default(), &[], None, CallShape::default());
-    let known = |name: &String| given.contains_key(name) || template.env.globals().any(|(global, _)| global == name);
-    let missing = compiled.undeclared_variables(false).into_iter().filter(|name| !known(name));
-    let missing: Map<String, Value> = missing.map(|name| (name, json!(VARIABLE))).collect();
-    if plain(tools(), &missing) { missing } else { Map::new() }
+    move |name| given.contains_key(name) || template.env.globals().any(|(global, _)| global == name)
 }
 
 fn shows(text: Option<String>, words: &[&str]) -> bool {

@@ -2,6 +2,8 @@
 
 use super::RenderRequest;
 use crate::message::{Arguments, Message};
+use jiff::civil::DateTime;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The form in which a template expects calls.
@@ -57,4 +59,31 @@ fn message_value(message: &Message, shape: CallShape) -> Value {
         }
     }
     Value::Object(value)
+}
+
+/// The value of a variable that a template cannot do without, as its name says; `None` if it says nothing. `list` is
+/// whether the template takes a list of tools, rather than JSON text.
+pub(super) fn demanded(name: &str, tools: &Value, list: bool, now: DateTime) -> Option<Value> {
+    let name = name.to_ascii_lowercase();
+    let has = |word: &str| name.contains(word);
+    // As in the instructions for Firefunction: `json.dumps(functions, indent=4)`.
+    let functions = || -> Value {
+        let tools = tools.as_array().map(Vec::as_slice).unwrap_or_default();
+        tools.iter().map(|tool| tool.get("function").unwrap_or(tool).clone()).collect()
+    };
+    Some(match () {
+        () if (has("function") || has("tool")) && list => tools.clone(),
+        () if has("function") || has("tool") => json!(indented(&functions())),
+        () if has("time") => json!(now.strftime("%Y-%m-%d %H:%M:%S").to_string()),
+        () if has("date") || has("today") => json!(now.strftime("%d %b %Y").to_string()),
+        () => return None,
+    })
+}
+
+fn indented(value: &Value) -> String {
+    let mut text = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    // A value without strange keys is written always.
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, formatter));
+    written.map_or_else(|_| value.to_string(), |()| String::from_utf8_lossy(&text).into_owned())
 }

@@ -1,6 +1,8 @@
 //! One test binary; the cases are files in tests/cases.
 
 mod adapt;
+mod calls;
+mod choose;
 mod conformance;
 mod data;
 mod declaration;

@@ -123,11 +123,11 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
         if setup.prompt_tail.is_empty() && setup.format.as_ref().is_none_or(|format| format.opened.is_none()) {
             assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
         }
-        outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0));
+        outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0, parsed));
         outside.push(b'\n');
         end = call.range.end;
     }
-    outside.extend_from_slice(text_after_call(setup, &kept[end..], end > 0));
+    outside.extend_from_slice(text_after_call(setup, &kept[end..], end > 0, parsed));
     let solid = |text: &str| text.split_ascii_whitespace().collect::<String>();
     if setup.format.as_ref().is_none_or(|f| f.section.is_none() && f.reasoning.is_none() && f.markup.is_empty()) {
         assert_eq!(
@@ -163,8 +163,9 @@ fn without_markup(input: &[u8], parsed: &Parsed) -> Vec<u8> {
 }
 
 /// The text between two calls, or after the last one. A comma in it separates calls without markers.
-fn text_after_call<'a>(setup: &Setup, text: &'a [u8], after: bool) -> &'a [u8] {
-    let marked = setup.format.as_ref().is_none_or(|format| format.start.is_some());
+fn text_after_call<'a>(setup: &Setup, text: &'a [u8], after: bool, parsed: &Parsed) -> &'a [u8] {
+    let other = parsed.repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm);
+    let marked = setup.format.as_ref().is_none_or(|format| format.start.is_some()) && !other;
     let separator = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b';');
     if after && !marked && text.iter().all(separator) { b"" } else { text }
 }
@@ -365,10 +366,11 @@ fn cases_of_built_in_formats_are_detected() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 23] = [
+const FOLDERS: [&str; 24] = [
     "array",
     "bare",
     "bare_tools",
+    "raw",
     "ids",
     "named",
     "fenced",

@@ -1,11 +1,11 @@
 //! Assembles a declaration from rendered text.
 
-use super::Inference;
 use super::header;
 use super::reading::{Kind, Reading, read};
 use super::reasoning::{self, Reasoning, is_word};
 use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT, THOUGHT};
 use super::texts::{Repeated, common_prefix, common_suffix, repeated, tags, whole_tags};
+use super::{Ends, Inference};
 use crate::format::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history, typed,
 };
@@ -54,6 +54,9 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     inference
 }
 
+/// A value with both quotes, which every notation with quotes escapes.
+const QUOTES: &str = "xqa\"b'cqx";
+
 /// The headers alone, which cost a few renderings.
 pub fn headers(template: &ChatTemplate) -> Arc<[String]> {
     let renders = Renders::new(template);
@@ -62,6 +65,23 @@ pub fn headers(template: &ChatTemplate) -> Arc<[String]> {
     let prompt = renders.prompt(&[]).unwrap_or_default();
     let (_, around) = reasoning_of(&renders, &prompt, head);
     headers_around(&renders, head, around.as_ref())
+}
+
+/// See [`super::turn`].
+pub fn turn(template: &ChatTemplate) -> Ends {
+    let mut renders = Renders::new(template);
+    if answer(&renders).is_none() {
+        renders = renders.without_tools();
+    }
+    let (prompt, unasked) = (renders.prompt(&[]).unwrap_or_default(), renders.unasked().unwrap_or_default());
+    let tail = &prompt[common_prefix(&prompt, &unasked).len()..];
+    // Some templates write the header after every conversation.
+    let prompt = if tail.is_empty() { prompt } else { tail.to_owned() };
+    let answer = renders.answer(TEXT).unwrap_or_default();
+    let (_, end) = answer.split_once(TEXT).unwrap_or_default();
+    let last_tag =
+        |text: &str| tags(text).pop().filter(|tag| tag.end == text.trim_end().len()).map(|tag| text[tag].to_owned());
+    Ends { prompt, answer: turn_end(&renders, end), calls: renders.typed().as_deref().and_then(last_tag) }
 }
 
 /// What the template writes after the user's message: an answer, or a prompt if it writes none.
@@ -223,10 +243,19 @@ fn declaration(
     let mut markup = markup(turn, reasoning);
     let heads = both.as_ref().map(|(first, second, ..)| (&first.kind, &second.kind));
     let mut declaration = declared(&frame, &first.kind, heads, tagged.as_ref(), &markup, reasoning, notes)?;
-    if declaration.start.is_none() && !matches!(declaration.payload, Payload::Json(_) | Payload::Python { list: true })
+    if declaration.start.is_none()
+        && !matches!(declaration.payload, Payload::Json(_) | Payload::Python { list: true, .. })
     {
         notes.push("its calls have no start marker, and cannot be distinguished from text".to_owned());
         return None;
+    }
+    let has_marker = declaration.start.is_some();
+    if let Payload::Python { raw, .. } = &mut declaration.payload {
+        let text = renders.with_value(json!(QUOTES)).unwrap_or_default();
+        // A model of calls with a marker was trained on them, and escapes what the template does not.
+        *raw = text.contains(&format!("={QUOTES}")) || text.contains(QUOTES) && !has_marker;
+        let note = "it writes the values of arguments as they are, without quotes or without escapes";
+        inference.notes.extend(raw.then(|| note.to_owned()));
     }
     let turns = frame.parts.between.trim();
     if declaration.section.is_none() && turns.contains(turn.prompt.trim()) && !turn.prompt.trim().is_empty() {
@@ -293,7 +322,7 @@ fn declared(
             let keys = JsonCall { array: frame.list, keyed: true, ..JsonCall::default() };
             framed(frame, Payload::Json(keys), start, end)
         }
-        Kind::Python => framed(frame, Payload::Python { list: frame.list }, start, end),
+        Kind::Python => framed(frame, Payload::Python { list: frame.list, raw: false }, start, end),
         Kind::Named { head, quote, bare_keys, .. } => {
             let cut = split_start(&frame.parts, &[thinking, &markup.join("")]);
             let tag = tags(end).first().map_or(end.len(), |tag| tag.start);
@@ -433,11 +462,11 @@ fn framed(frame: &Frame, payload: Payload, start: &str, end: &str) -> Declaratio
     let (outer_start, outer_end) = (&frame.parts.outer_start, &frame.parts.outer_end);
     let section = !outer_start.trim().is_empty() && !outer_end.trim().is_empty();
     let default = History::default();
-    let between = match frame.list {
-        true => {
-            frame.after_text.as_ref().and_then(|text| text.trim_end().strip_suffix(start.trim())?.strip_suffix('['))
-        }
-        false => Some(frame.parts.between.as_str()),
+    let between = match &frame.after_text {
+        _ if !frame.list => Some(frame.parts.between.as_str()),
+        Some(text) => text.trim_end().strip_suffix(start.trim()).and_then(|text| text.strip_suffix('[')),
+        // It is not known what comes between text and a list without a marker.
+        None => start.trim().is_empty().then_some(default.between.as_str()),
     };
     Declaration {
         name: "inferred".to_owned(),
@@ -445,7 +474,7 @@ fn framed(frame: &Frame, payload: Payload, start: &str, end: &str) -> Declaratio
         start: marker(start),
         end: marker(end),
         payload,
-        history: History { between: between.unwrap_or_default().to_owned(), ..default },
+        history: History { between: between.unwrap_or_default().to_owned(), ..default.clone() },
         ..Declaration::default()
     }
 }

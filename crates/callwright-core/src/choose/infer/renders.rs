@@ -112,6 +112,11 @@ impl<'t> Renders<'t> {
         self.after_user(Vec::new(), true, variables)
     }
 
+    /// A prompt without that header.
+    pub fn unasked(&self) -> Option<String> {
+        self.after_user(Vec::new(), false, &[])
+    }
+
     /// Like `prompt`, with variables of any type.
     pub fn prompt_with(&self, variables: Map<String, Value>) -> Option<String> {
         self.written(&[Message::user(USER)], true, variables)

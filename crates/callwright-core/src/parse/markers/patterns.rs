@@ -260,7 +260,7 @@ pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     let keys = match (&declaration.start, &declaration.payload) {
         (None, Payload::Json(keys)) => keys,
         // A name alone looks like any word, so only a list of calls can be distinguished from text.
-        (None, Payload::Python { list: true }) => {
+        (None, Payload::Python { list: true, .. }) => {
             return Some((sign, r"\[[ \t\r\n]*[A-Za-z_][A-Za-z0-9_.:/$-]*[ \t]*\(".to_owned()));
         }
         _ => return None,

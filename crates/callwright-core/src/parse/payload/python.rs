@@ -2,6 +2,8 @@
 //!
 //! The arguments, parentheses included, pass through a [`Transducer`] of that dialect and become a JSON object.
 
+mod raw;
+
 use super::json::JsonPayload;
 use super::{PayloadReader, Terminator, Then};
 use crate::format::schema::{self, Step, Types};
@@ -10,6 +12,7 @@ use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
 use crate::tool::CallProblem;
+use raw::RawArguments;
 use std::ops::Range;
 
 /// Maximum length of a name.
@@ -22,6 +25,9 @@ const TEXT: usize = 256;
 pub(crate) struct PythonPayload {
     /// Whether the format writes the calls in a list.
     list: bool,
+    /// Whether values are written as they are, and the arguments of which the end is not known yet.
+    raw_values: bool,
+    raw: RawArguments,
     open_ended: bool,
     repair: bool,
     state: State,
@@ -63,6 +69,8 @@ enum State {
     /// After the name, before the parenthesis.
     Paren,
     Arguments,
+    /// In arguments that are collected.
+    Raw,
     After,
     /// In what may be the name of another call.
     NextName,
@@ -81,9 +89,11 @@ enum Did {
 }
 
 impl PythonPayload {
-    pub(crate) fn new(list: bool, open_ended: bool, repair: bool) -> PythonPayload {
+    pub(crate) fn new(list: bool, raw_values: bool, open_ended: bool, repair: bool) -> PythonPayload {
         PythonPayload {
             list,
+            raw_values,
+            raw: RawArguments::default(),
             open_ended,
             repair,
             state: State::Start,
@@ -167,9 +177,15 @@ impl PythonPayload {
                 return if self.next { Did::Again(self.name_at) } else { Did::Look };
             }
             State::Arguments => return Did::Look,
+            State::Raw => {
+                let Some(after) = self.raw.push(byte, self.array_at.is_some()) else { return Did::Taken };
+                let from = at + 1 - after;
+                self.read_raw(from, stops, calls);
+                return Did::Again(from);
+            }
             State::Lost => {}
         }
-        if self.state == State::Arguments { Did::Look } else { Did::Taken }
+        if matches!(self.state, State::Arguments | State::Raw) { Did::Look } else { Did::Taken }
     }
 
     fn before(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Did {
@@ -223,7 +239,22 @@ impl PythonPayload {
             let takes_object = first.is_some_and(|types| types.is_unknown() || types.has(Types::OBJECT));
             self.arguments.name_parameters(names, takes_object);
         }
+        self.state = if self.raw_values && self.repair { State::Raw } else { State::Arguments };
+    }
+
+    /// The collected arguments are whole, and end before the offset `end`.
+    fn read_raw(&mut self, end: usize, stops: &Stops, calls: &mut Calls) {
+        let schema = calls.tool().and_then(|tool| tool.parameters.as_ref());
+        let text = self.raw.quoted(&schema.map(schema::names).unwrap_or_default());
+        let start = end - self.raw.len();
+        calls.translate(start..end);
+        self.raw = RawArguments::default();
         self.state = State::Arguments;
+        let mut taken = 0;
+        while taken < text.len() && self.state == State::Arguments {
+            taken += self.arguments.feed(&text.as_bytes()[taken..], start, stops, false);
+            self.settle(calls);
+        }
     }
 
     fn after(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
@@ -360,9 +391,13 @@ impl PayloadReader for PythonPayload {
         if let Some(json) = &mut self.json {
             return json.end(by, tail, at, stops, calls);
         }
-        if self.state == State::Arguments {
+        if matches!(self.state, State::Arguments | State::Raw) {
             let tail = tail.trim_ascii_end();
             self.feed(tail, at - tail.len(), stops, false, calls);
+        }
+        if self.state == State::Raw {
+            self.raw.end();
+            self.read_raw(at, stops, calls);
         }
         let mut closed = matches!(self.state, State::After | State::NextName);
         match self.state {
@@ -450,6 +485,7 @@ impl PayloadReader for PythonPayload {
         self.state = State::Start;
         self.name.clear();
         self.arguments.reset();
+        self.raw = RawArguments::default();
         self.sent = 0;
         (self.array_at, self.printed) = (None, 0);
         (self.fenced, self.started, self.shortened) = (false, false, false);

@@ -2,6 +2,7 @@
 
 use crate::parse::bytes::FlagSets;
 use crate::parse::markers::{Context, Markers};
+use std::sync::OnceLock;
 
 /// The bytes that end a run of plain bytes, as flags per byte.
 #[derive(Debug)]
@@ -21,6 +22,18 @@ impl Stops {
 
     /// `quote` is the quote of strings, and `key_start` the start of an argument, if they are not JSON's.
     pub(crate) fn new(markers: &Markers, quote: &str, key_start: &str) -> Stops {
+        let begins = |context, byte| markers.scanner(context).begins.has(byte);
+        let key_start_is_clear = markers.scanner(Context::Structure).is_clear_of(key_start.as_bytes());
+        Stops::of(begins, quote, key_start_is_clear)
+    }
+
+    /// For a text without markers.
+    pub(crate) fn plain() -> &'static Stops {
+        static PLAIN: OnceLock<Stops> = OnceLock::new();
+        PLAIN.get_or_init(|| Stops::of(|_, _| false, "", true))
+    }
+
+    fn of(begins: impl Fn(Context, u8) -> bool, quote: &str, key_start_is_clear: bool) -> Stops {
         let mut flags = Box::new([0; 256]);
         for byte in 0..=255u8 {
             let mut flag = 0;
@@ -30,10 +43,10 @@ impl Stops {
             if byte == b'\'' {
                 flag |= Stops::SINGLE;
             }
-            if markers.scanner(Context::Structure).begins.has(byte) {
+            if begins(Context::Structure, byte) {
                 flag |= Stops::STRUCTURE_MARKER;
             }
-            if markers.scanner(Context::String).begins.has(byte) {
+            if begins(Context::String, byte) {
                 flag |= Stops::STRING_MARKER;
             }
             if quote.as_bytes().first() == Some(&byte) {
@@ -41,7 +54,6 @@ impl Stops {
             }
             flags[usize::from(byte)] = flag;
         }
-        let key_start_is_clear = markers.scanner(Context::Structure).is_clear_of(key_start.as_bytes());
         Stops { flags: FlagSets::new(flags, 5), key_start_is_clear }
     }
 

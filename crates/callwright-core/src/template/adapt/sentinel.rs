@@ -78,10 +78,10 @@ fn find_missing(template: &ChatTemplate, request: &RenderRequest<'_>, messages: 
         }
     }
     // A template that never writes tools is handled elsewhere.
-    let question = [Message::user("?")];
+    let questions = [&[Message::user("?")][..], &[Message::system("?"), Message::user("?")]];
+    let shows = |question: &[Message]| marked(template, request, question).is_some_and(|text| text.contains(TOOL));
     let has_tools = request.tools.is_some_and(|tools| !tools.is_empty());
-    if has_tools && !text.contains(TOOL) && marked(template, request, &question).is_some_and(|text| text.contains(TOOL))
-    {
+    if has_tools && !text.contains(TOOL) && questions.into_iter().any(shows) {
         missing.push(Missing { index: 0, what: What::Tools });
     }
     missing

@@ -7,12 +7,14 @@ use serde_json::{Map, Value, json};
 type Stepped = (Vec<Placed>, Vec<String>);
 
 /// The steps in order, smallest changes first.
-pub(super) const STEPS: [fn(&[Placed]) -> Stepped; 9] =
-    [arguments, reasoning, split, merge_system, join, fill, separate_text, system_to_user, text];
+pub(super) const STEPS: [fn(&[Placed]) -> Stepped; 11] =
+    [arguments, reasoning, silent, split, instruct, merge_system, join, fill, separate_text, system_to_user, text];
 
 /// Content of an inserted user or assistant message.
 const BEGINNING: &str = "(The conversation begins.)";
 const NO_ANSWER: &str = "(No answer.)";
+/// Content of an inserted system message.
+const INSTRUCTION: &str = "You can call tools.";
 /// Maximum number of times that arguments may be encoded as a JSON string.
 const MOST_ENCODED: usize = 4;
 
@@ -74,6 +76,24 @@ fn reasoning(placed: &[Placed]) -> Stepped {
     (placed, notes)
 }
 
+/// Gives the assistant's messages without text and calls a text.
+fn silent(placed: &[Placed]) -> Stepped {
+    let mut notes = Vec::new();
+    let mut placed = placed.to_vec();
+    for Placed { message, at, .. } in placed.iter_mut().filter(|placed| is_silent(&placed.message)) {
+        NO_ANSWER.clone_into(&mut message.content);
+        notes.push(format!(
+            "messages[{at}], a message of role assistant, has neither text nor calls; the prompt has {NO_ANSWER:?} there"
+        ));
+    }
+    (placed, notes)
+}
+
+/// Whether the model said nothing: its turn was interrupted.
+pub(super) fn is_silent(message: &Message) -> bool {
+    message.role == Role::Assistant && message.content.trim().is_empty() && message.tool_calls.is_empty()
+}
+
 /// Splits a turn with several calls into one turn per call, each with its result.
 pub(super) fn split(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
@@ -109,6 +129,17 @@ pub(super) fn split(placed: &[Placed]) -> Stepped {
         rest = others;
     }
     (out, notes)
+}
+
+/// Inserts a system message where there is none.
+fn instruct(placed: &[Placed]) -> Stepped {
+    if placed.iter().any(|placed| placed.message.role == Role::System) {
+        return (placed.to_vec(), Vec::new());
+    }
+    let note =
+        format!("a message of role system, {INSTRUCTION:?}, is inserted at the beginning: the template needs one");
+    let first = Placed { inserted: true, ..Placed::new(0, Message::system(INSTRUCTION)) };
+    (std::iter::once(first).chain(placed.iter().cloned()).collect(), vec![note])
 }
 
 /// Merges all system messages into one, at the beginning.

@@ -137,12 +137,12 @@ fn raise_exception(state: &State, message: &Value) -> Result<Value, Error> {
 }
 
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
-fn clock() -> Result<DateTime, Error> {
+pub(in crate::template) fn clock() -> Result<DateTime, Error> {
     Ok(jiff::Zoned::now().datetime())
 }
 
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
-fn clock() -> Result<DateTime, Error> {
+pub(in crate::template) fn clock() -> Result<DateTime, Error> {
     let message = "strftime_now: there is no clock here; give the time with the request (RenderRequest::now)";
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
