@@ -160,6 +160,11 @@ impl Calls {
         self.open = Some(Open::new(start, std::mem::take(&mut self.spare)));
     }
 
+    /// The end of the open call so far.
+    pub(crate) fn open_end(&self) -> Option<usize> {
+        self.open.as_ref().map(|open| open.range().end)
+    }
+
     /// Adds bytes to the open call's `raw`.
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         if let Some(open) = &mut self.open {

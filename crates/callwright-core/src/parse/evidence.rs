@@ -87,11 +87,15 @@ impl Quote {
 /// The quotation mark that is open at the end of the line.
 pub(super) fn open_quote(line: &str) -> Option<Quote> {
     let last = line.trim_end();
-    if let Some((_, quote)) = OPENING.iter().find(|(mark, _)| last.ends_with(mark)) {
+    let open = |mark: &str| line.matches(mark).count() % 2 == 1;
+    let opens = |(mark, quote): &&(&str, Quote)| {
+        let also_closes = matches!(quote, Quote::Code | Quote::Straight | Quote::Single) && mark.len() == 1;
+        last.ends_with(mark) && (!also_closes || open(mark))
+    };
+    if let Some((_, quote)) = OPENING.iter().find(opens) {
         return Some(*quote);
     }
     // A single mark is also an apostrophe.
-    let open = |mark: &str| line.matches(mark).count() % 2 == 1;
     match line {
         _ if open("`") => Some(Quote::Code),
         _ if open("\"") => Some(Quote::Straight),
@@ -149,7 +153,7 @@ pub(super) fn following(text: &str) -> Following {
 }
 
 /// Whether a control token ends a turn or begins one.
-fn ends_turn(token: &str) -> bool {
+pub(super) fn ends_turn(token: &str) -> bool {
     let names = ["<|im_", "<|eot", "<|eom", "<|end", "<|start", "<|return", "turn", "</s>"];
     !token.contains("call") && !token.contains("tool") && names.iter().any(|name| token.contains(name))
 }
@@ -176,7 +180,10 @@ pub(super) fn ends_sentence(text: &str) -> bool {
 /// Whether the text before a call says that it is an example, a quotation, or not to be run. Only the last paragraph
 /// counts.
 pub(super) fn introduces_quotation(before: &str) -> bool {
-    let before = before.trim_end().trim_end_matches(['`', '\n', ' ']);
+    let before = before.trim_end();
+    // The beginning of the code fence around the call.
+    let fence = before.rfind("```").filter(|at| !before[*at..].contains('\n'));
+    let before = before[..fence.unwrap_or(before.len())].trim_end();
     let paragraph = before.rsplit("\n\n").find(|paragraph| !paragraph.trim().is_empty()).unwrap_or_default();
     if paragraph.is_empty() {
         return false;

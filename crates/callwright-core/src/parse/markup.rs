@@ -112,6 +112,7 @@ impl Parser {
         if !self.calls.repair || found.sign.exact && !after_call {
             return false;
         }
+        self.stray_markup(&held[found.start..found.end]);
         self.leave_prose(&held[..found.start]);
         self.text.after_markup_here();
         self.calls.diagnose(DiagnosticKind::StrayMarkup, place);
@@ -157,6 +158,10 @@ impl Parser {
             false => self.weigh_marked(&held[..found.start]),
         };
         if !self.begin_if_meant(doubt, &held[..found.start], place.clone(), "") {
+            if fence {
+                // Neither is the object inside of the fence a call.
+                self.refuse_to(self.at + held.len());
+            }
             return false;
         }
         if marked {
@@ -350,6 +355,7 @@ impl Parser {
     pub(super) fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
         let mut payload = self.payload.take()?;
         if self.is_prose(tail) {
+            self.named_marker_refutes();
             payload.reset();
             self.spare = Some(payload);
             let text = [&self.calls.abandon(), tail, marker].concat();

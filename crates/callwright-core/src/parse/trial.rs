@@ -8,7 +8,8 @@ use super::Parser;
 use super::calls;
 use super::event::{Diagnostic, DiagnosticKind};
 use super::evidence::{
-    Doubt, Following, NoCall, closes_quote, ends_sentence, following, introduces_quotation, is_item, open_quote,
+    Doubt, Following, NoCall, closes_quote, ends_sentence, ends_turn, following, introduces_quotation, is_item,
+    open_quote,
 };
 use super::markers::START;
 use super::other_calls;
@@ -31,6 +32,8 @@ pub(super) struct Trial {
     closed: bool,
     /// Length of the text up to which nothing but calls, punctuation and markup has come.
     calls_to: usize,
+    /// Whether the turn has ended after the calls: nothing after that counts.
+    turn_ended: bool,
     calls: calls::Mark,
     text: text::Mark,
     reasoning: text::Mark,
@@ -120,7 +123,8 @@ impl Parser {
     pub(super) fn weigh_after(&self, text: &str, led_in: bool) -> Result<Option<Doubt>, NoCall> {
         let line = last_line(text);
         let lines = &text[..text.len() - line.len()];
-        let blank = line.trim().is_empty();
+        // Commas separate calls.
+        let blank = line.trim_matches([' ', '\t', '\r', ',', ';']).is_empty();
         let in_list = blank && !line.is_empty() && lines.trim_end().lines().next_back().is_some_and(is_item);
         if in_list || !blank && (is_item(line) || !led_in || !ends_sentence(line)) {
             return Err(NoCall::InSentence);
@@ -208,6 +212,7 @@ impl Parser {
             at: self.at,
             closed: false,
             calls_to: self.text.len(),
+            turn_ended: false,
             calls: self.calls.mark(),
             text: self.text.mark(),
             reasoning: self.reasoning.mark(),
@@ -256,14 +261,14 @@ impl Parser {
                 None => {}
             }
         }
-        let followed = |trial: &Trial| trial.doubt == Doubt::Form || trial.closed;
+        let followed = |trial: &Trial| (trial.doubt == Doubt::Form || trial.closed) && !trial.turn_ended;
         let Some(index) = self.trials.iter().position(followed) else { return self.failed.is_some() };
         let trial = &mut self.trials[index];
         let from = trial.calls_to;
         match following(&after(&self.text, from)) {
             Following::Prose if trial.closed => self.refute(index, NoCall::Draft),
             Following::Prose => self.refute(index, NoCall::Followed),
-            Following::TurnEnd => trial.calls_to = usize::MAX,
+            Following::TurnEnd => trial.turn_ended = true,
             Following::Nothing(to) if from <= certain => trial.calls_to = certain.min(from + to),
             Following::Nothing(_) => {}
         }
@@ -276,10 +281,25 @@ impl Parser {
         self.trials.iter_mut().for_each(|trial| trial.calls_to = end);
     }
 
+    /// Markup that belongs to no call came after the calls.
+    pub(super) fn stray_markup(&mut self, marker: &[u8]) {
+        if ends_turn(&String::from_utf8_lossy(marker)) {
+            self.trials.iter_mut().for_each(|trial| trial.turn_ended = true);
+        }
+    }
+
     /// A call begins, which also decides about the calls before it.
     pub(super) fn call_refutes(&mut self) -> bool {
         let closed = self.trials.iter().position(|trial| trial.closed);
         closed.inspect(|&index| self.refute(index, NoCall::Draft)).is_some()
+    }
+
+    /// What looked like the beginning of a call only names the marker.
+    pub(super) fn named_marker_refutes(&mut self) {
+        let begun_here = |trial: &Trial| trial.calls.done() == self.calls.done.len();
+        if let Some(index) = self.trials.iter().position(begun_here) {
+            self.refute_until(index, self.calls.open_end().unwrap_or(self.at), NoCall::Quoted);
+        }
     }
 
     /// Reasoning is closed. Calls in it are drafts, unless it ends with them and nothing follows.
