@@ -177,6 +177,9 @@ impl Calls {
 
     pub(crate) fn diagnose(&mut self, kind: DiagnosticKind, range: Range<usize>) {
         let range = self.in_text(range);
+        if let Some(open) = &mut self.open {
+            open.broken |= matches!(kind, DiagnosticKind::BrokenJson | DiagnosticKind::BrokenCall);
+        }
         if self.diagnostics.len() < DIAGNOSTICS {
             self.diagnostics.push(Diagnostic { kind, range });
         } else {
@@ -412,6 +415,10 @@ impl Calls {
         self.diagnose_arguments(&arguments, open.range());
         let name = open.name.take().unwrap_or_default();
         problems.extend(verdict::of_tools(&name, &arguments, self.tools.as_deref()));
+        if problems.is_empty() && open.broken {
+            // A coercion made JSON of what is none.
+            problems.push(CallProblem::NotJson);
+        }
         let (id, said, range) = (open.id.take().unwrap_or_default(), open.said, open.range());
         let valid = problems.is_empty();
         let raw = self.raw_text(open.raw);

@@ -117,6 +117,8 @@ pub enum RepairKind {
     SingleQuotes,
     /// An object key without quotes.
     UnquotedKey,
+    /// A string without quotes.
+    UnquotedString,
     /// An unescaped control character inside a string, such as a line break.
     UnescapedControl,
     /// An unescaped quote inside a string.
@@ -170,6 +172,7 @@ impl RepairKind {
             RepairKind::DuplicateKey => "a key twice in one object",
             RepairKind::SingleQuotes => "a string in single quotes",
             RepairKind::UnquotedKey => "a key without quotes",
+            RepairKind::UnquotedString => "a string without quotes",
             RepairKind::UnescapedControl => "an unescaped control character in a string",
             RepairKind::UnescapedQuote => "an unescaped quote in a string",
             RepairKind::InvalidEscape => "an escape that JSON does not know",

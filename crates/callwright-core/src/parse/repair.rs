@@ -17,6 +17,7 @@ mod state;
 mod stops;
 mod string;
 mod tokens;
+mod word;
 
 use super::event::RepairKind;
 use super::nearly::ends_nearly;
@@ -30,8 +31,6 @@ use std::sync::Arc;
 
 pub(crate) use stops::Stops;
 
-/// The literal words.
-const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
 /// Maximum nesting of values, as in serde_json.
 const DEPTH: usize = 120;
 /// Maximum size of a buffer to keep for the next value.
@@ -406,22 +405,8 @@ impl Transducer {
             State::Hex(quoted, missing, value) => self.hex(quoted, missing, value, byte, at),
             State::OwnOpening(quoted, count) => self.own_opening(quoted, count, byte),
             State::OwnClosing(quoted, count) => self.own_closing(quoted, count, byte),
-            State::Number(number) => match number.next(byte) {
-                Some(next) => {
-                    self.out.put(byte);
-                    if next.is_whole() {
-                        self.out.settle();
-                    }
-                    self.state = State::Number(next);
-                    true
-                }
-                None if self.dialect == Dialect::PythonCall => self.python_number(number, byte),
-                None if number.is_whole() => {
-                    self.end_value();
-                    false
-                }
-                None => self.refuse(),
-            },
+            State::Number(number, length) => self.number(number, length, byte),
+            State::Word { key: false } if self.dialect != Dialect::PythonCall => self.word(byte, at),
             State::Word { key } => {
                 if self.in_word(key, byte) {
                     if self.out.marked().len() > PENDING {
@@ -495,8 +480,9 @@ impl Transducer {
         match self.state {
             State::Escape(_) | State::Unicode(..) => self.cut_escapes(self.out.mark),
             State::String(_) => self.cut_escapes(self.out.text.len()),
-            State::Number(number) if number.is_whole() => self.end_value(),
-            State::Word { key: false } if LITERALS.contains(&self.out.marked()) => self.end_word(false, at),
+            State::Number(number, _) if number.is_whole() => self.end_value(),
+            State::Word { key: false } if self.is_scalar() => self.end_text(at),
+            State::Word { key: false } if self.stack.is_empty() => self.give_up(),
             State::QuoteEnd(quoted)
                 if self.at_call() && !self.out.text[self.out.mark + 1..].trim_ascii().is_empty() =>
             {

@@ -290,7 +290,7 @@ impl JsonPayload {
                 return Step::Taken;
             }
             Slot::Wrapper if string => Slot::MaybeName,
-            Slot::Name | Slot::MaybeName if string => slot,
+            Slot::Name | Slot::MaybeName if string || self.repair && byte.is_ascii_alphabetic() => slot,
             Slot::Wrapper | Slot::Name | Slot::MaybeName => Slot::Ignored,
             Slot::Id if !string => Slot::Ignored,
             slot => slot,

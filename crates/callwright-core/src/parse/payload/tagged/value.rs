@@ -566,7 +566,8 @@ impl ValueReader {
             while let Some(report) = self.json.take_report() {
                 self.reports.push(report);
             }
-            if self.json.broken_at().is_some() {
+            let unquoted = self.reports.iter().any(|(kind, _)| *kind == RepairKind::UnquotedString);
+            if self.json.broken_at().is_some() || unquoted && self.types.has(Types::STRING) {
                 return false;
             }
             bytes = &bytes[taken..];
