@@ -253,6 +253,8 @@ pub enum DiagnosticKind {
         /// Whether it was read as a call; otherwise it is text.
         read: bool,
     },
+    /// A value of the call contains a tag of the format; see [`ParsedCall::tag_in_value`](super::ParsedCall::tag_in_value).
+    TagInValue,
     /// There were more diagnostics than the limit.
     LeftOut {
         /// How many are not listed.
@@ -268,6 +270,7 @@ impl DiagnosticKind {
             DiagnosticKind::IgnoredKey { .. }
                 | DiagnosticKind::CutOff
                 | DiagnosticKind::HiddenText
+                | DiagnosticKind::TagInValue
                 | DiagnosticKind::OtherForm { .. }
         )
     }
@@ -289,6 +292,7 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
             DiagnosticKind::EmptySection => f.write_str("a section for calls has no call in it"),
             DiagnosticKind::HiddenText => f.write_str("text for neither the user nor a tool is left out"),
+            DiagnosticKind::TagInValue => f.write_str("a value of the call contains a tag of the format"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
             DiagnosticKind::OtherForm { form, format, tool, read } => {
                 match read {

@@ -18,7 +18,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Declaration, Marker};
 use begins::Begins;
 use lazy::{Lazy, Made};
-use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
+use patterns::{
+    Patterns, bare_call, call_in_string, near_end, near_section, near_start, start_in_reasoning, syntax_config,
+};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
@@ -56,6 +58,8 @@ pub(super) enum Lookahead {
     Head,
     /// The next start marker.
     Start,
+    /// The beginning of a call's object.
+    Object,
     /// The whole match is payload.
     All,
 }
@@ -234,6 +238,7 @@ impl Contexts {
                 string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
             }
         }
+        string.extend(call_in_string(declaration));
         let reasoning = if declaration.reasoning.is_some() { reasoning } else { Vec::new() };
         Contexts { text, reasoning, structure, string }
     }
@@ -380,7 +385,9 @@ impl Scanner {
         let longest = bounds.iter().filter_map(|(_, most)| *most).max().unwrap_or(0);
         let around = match () {
             _ if signs.iter().any(|sign| sign.lookahead == Lookahead::All) => BARE,
-            _ if signs.iter().any(|sign| sign.lookahead == Lookahead::Head) => AROUND + NAME,
+            _ if signs.iter().any(|sign| matches!(sign.lookahead, Lookahead::Head | Lookahead::Object)) => {
+                AROUND + NAME
+            }
             _ => AROUND,
         };
         // Unbounded patterns contain a bounded marker.
@@ -503,6 +510,7 @@ impl Scanner {
                 let at = held[start..end].windows(marker).rposition(|text| text == &*self.start);
                 at.map_or(end, |at| start + at)
             }
+            Lookahead::Object => held[start..end].iter().position(|byte| *byte == b'{').map_or(end, |at| start + at),
             Lookahead::All => start,
         };
         Some(Found { sign, start, end })

@@ -21,6 +21,7 @@ mod word;
 
 use super::event::RepairKind;
 use super::nearly::ends_nearly;
+use crate::tool::Tools;
 use escapes::{Escapes, Meaning};
 use output::Output;
 use python::Parameters;
@@ -130,6 +131,16 @@ impl Transducer {
         (self.parameters.names, self.parameters.takes_object) = (names, takes_object);
     }
 
+    /// The tools whose calls may follow.
+    pub(crate) fn know_tools(&mut self, tools: Option<Arc<Tools>>) {
+        self.parameters.tools = tools;
+    }
+
+    /// The offset of another call that was found in place of an argument.
+    pub(crate) fn called(&self) -> Option<usize> {
+        self.parameters.called
+    }
+
     /// Whether the arguments were in one object, `f({"a": 1})`.
     pub(crate) fn is_wrapped(&self) -> bool {
         self.parameters.wrapped
@@ -215,7 +226,8 @@ impl Transducer {
             Quote::Single => true,
             Quote::Double => {
                 let own = text.rfind('"').map_or(text, |at| &text[at..]);
-                text.ends_with('\'') && own.matches('\'').count() % 2 == 1
+                // The end of a code fence around the value.
+                text.ends_with("```") || text.ends_with('\'') && own.matches('\'').count() % 2 == 1
             }
             Quote::Own => {
                 let Dialect::Own { quote: Some(quote), .. } = &self.dialect else { return false };
@@ -426,6 +438,14 @@ impl Transducer {
             State::Loose { .. } => self.loose(&[byte]) > 0,
             State::Done => false,
         }
+    }
+
+    /// Another call, which began at offset `call`, stands where this one goes on: a parenthesis or a quote is missing.
+    fn end_before_call(&mut self, call: usize) -> bool {
+        self.parameters.called = Some(call);
+        self.give_up();
+        self.end_loose();
+        false
     }
 
     fn refuse(&mut self) -> bool {

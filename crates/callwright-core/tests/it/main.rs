@@ -8,6 +8,7 @@ mod error;
 mod formats;
 mod fuzz;
 mod infer;
+mod lost_tags;
 mod message;
 mod parse;
 mod parses;

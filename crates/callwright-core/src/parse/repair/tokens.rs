@@ -106,6 +106,7 @@ impl Transducer {
         if !key {
             return if self.is_scalar() { self.end_text(at) } else { self.give_up() };
         }
+        self.parameters.word_end = at;
         let word = self.out.marked().to_owned();
         let bare = self.at_call() || matches!(self.dialect, Dialect::Own { bare_keys: true, .. });
         if !bare && !self.depart(RepairKind::UnquotedKey, at - word.len()) {
@@ -192,6 +193,9 @@ impl Transducer {
                     self.state = State::Value;
                 }
                 true
+            }
+            b'(' if self.repair && self.parameters.is_tool(self.out.marked().trim_matches('"')) => {
+                self.end_before_call(self.parameters.word_end.saturating_sub(self.out.marked().len().saturating_sub(2)))
             }
             _ => {
                 let word = self.out.marked().trim_matches('"');

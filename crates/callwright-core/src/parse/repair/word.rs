@@ -111,7 +111,8 @@ impl Transducer {
             None if is_text(word) => (RepairKind::UnquotedString, quoted_json(word)),
             None => return self.give_up(),
         };
-        if (kind == RepairKind::UnquotedString || self.is_json()) && !self.depart(kind, at.saturating_sub(written.len()))
+        if (kind == RepairKind::UnquotedString || self.is_json())
+            && !self.depart(kind, at.saturating_sub(written.len()))
         {
             return;
         }

@@ -24,6 +24,13 @@ impl JsonPayload {
             }
             b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
             b'}' => self.end_object(stops, calls),
+            // The next call in the list: brackets are missing before the comma.
+            b'{' if self.state == State::Key && self.array && self.repair => {
+                self.depart(RepairKind::MissingBrackets, at, calls);
+                self.level = 1;
+                self.end_object(stops, calls);
+                return Step::Again;
+            }
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
                 self.key_at = at;
                 if self.depart(RepairKind::UnquotedKey, at, calls) {
