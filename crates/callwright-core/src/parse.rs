@@ -190,6 +190,7 @@ impl Parser {
         let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
         (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
+        calls.marks = calls::Marks::of(format);
         calls.writes_ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
         let opened = format.opened.as_deref().unwrap_or_default();
         let tail = match options.prompt_tail.as_str() {

@@ -1,12 +1,14 @@
 //! The calls of one text while they are being read: what is reported, and how they end.
 
 mod ids;
+mod marks;
 mod open;
 mod verdict;
 
 use super::coerce::Coercer;
 use super::duplicates;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
+use super::machinery::Machinery;
 use super::names;
 use super::parsed::ParsedCall;
 use crate::format::schema::{self, Step};
@@ -18,6 +20,8 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+
+pub(crate) use marks::Marks;
 
 /// Number of diagnostics to keep; the rest is counted.
 const DIAGNOSTICS: usize = 100;
@@ -82,6 +86,8 @@ pub(crate) struct Calls {
     pub writes_ids: bool,
     /// Whether calls are forbidden.
     pub forbidden: bool,
+    /// The format's tags.
+    pub marks: Marks,
     /// Whether numbers may exceed what can be kept exactly.
     pub any_number: bool,
     /// Whether a grammar closes what is open.
@@ -117,6 +123,7 @@ impl Calls {
             normalize_names: true,
             writes_ids: false,
             forbidden: false,
+            marks: Marks::default(),
             any_number: false,
             closing: false,
             cut_off: false,
@@ -263,6 +270,9 @@ impl Calls {
 
     pub(crate) fn diagnose(&mut self, kind: DiagnosticKind, range: Range<usize>) {
         let range = self.in_text(range);
+        if let Some(open) = &mut self.open {
+            open.broken |= matches!(kind, DiagnosticKind::BrokenJson | DiagnosticKind::BrokenCall);
+        }
         if self.diagnostics.len() < DIAGNOSTICS {
             self.diagnostics.push(Diagnostic { kind, range });
         } else {
@@ -332,8 +342,9 @@ impl Calls {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
     }
 
-    pub(crate) fn tools(&self) -> Option<&Tools> {
-        self.tools.as_deref()
+    /// The tools, if they are known.
+    pub(crate) fn tools(&self) -> Option<Arc<Tools>> {
+        self.tools.clone()
     }
 
     /// Whether the tools are known.
@@ -375,6 +386,13 @@ impl Calls {
         let mut calls = Calls::new(self.tools.clone(), true, 1, HashSet::new());
         calls.open(0);
         calls
+    }
+
+    /// The tool's name at the beginning of a payload.
+    pub(crate) fn name_in(&self, machinery: &Machinery, payload: &[u8]) -> Option<String> {
+        let mut calls = self.trial();
+        machinery.plan.reader(true).feed(payload, 0, machinery.stops(), false, &mut calls);
+        calls.name().map(str::to_owned)
     }
 
     /// The name of the open call.
@@ -480,6 +498,7 @@ impl Calls {
             self.diagnose(kind, open.range());
             self.start(String::new(), 0..0);
         }
+        let marked = self.marks.are_in(text.as_bytes());
         let Some(written) = self.end_arguments(text, sent, apart, complete) else { return };
         self.keep(marker);
         let Some(mut open) = self.open.take() else { return };
@@ -502,10 +521,18 @@ impl Calls {
         self.diagnose_arguments(&arguments, open.range());
         let name = open.name.take().unwrap_or_default();
         problems.extend(verdict::of_tools(&name, &arguments, self.tools.as_deref()));
+        if problems.is_empty() && open.broken {
+            // A coercion made JSON of what is none.
+            problems.push(CallProblem::NotJson);
+        }
         let (id, said, range) = (open.id.take().unwrap_or_default(), open.said, open.range());
         let valid = problems.is_empty();
         let raw = self.raw_text(open.raw);
-        let call = ParsedCall { id, name, arguments, raw, range, complete, valid, problems };
+        let tag_in_value = marked || open.seen.contains(&RepairKind::TagInValue);
+        if valid && marked && !open.seen.contains(&RepairKind::TagInValue) {
+            self.diagnose(DiagnosticKind::TagInValue, range.clone());
+        }
+        let call = ParsedCall { id, name, arguments, raw, range, complete, valid, problems, tag_in_value };
         self.events.push(match said {
             true => Event::CallEnd { id: call.id.clone(), complete, valid },
             false => Event::InvalidCall(call.invalid()),

@@ -118,6 +118,8 @@ pub enum RepairKind {
     SingleQuotes,
     /// An object key without quotes.
     UnquotedKey,
+    /// A string without quotes.
+    UnquotedString,
     /// An unescaped control character inside a string, such as a line break.
     UnescapedControl,
     /// An unescaped quote inside a string.
@@ -171,6 +173,7 @@ impl RepairKind {
             RepairKind::DuplicateKey => "a key twice in one object",
             RepairKind::SingleQuotes => "a string in single quotes",
             RepairKind::UnquotedKey => "a key without quotes",
+            RepairKind::UnquotedString => "a string without quotes",
             RepairKind::UnescapedControl => "an unescaped control character in a string",
             RepairKind::UnescapedQuote => "an unescaped quote in a string",
             RepairKind::InvalidEscape => "an escape that JSON does not know",
@@ -265,6 +268,8 @@ pub enum DiagnosticKind {
         /// The tool's name.
         tool: String,
     },
+    /// A value of the call contains a tag of the format; see [`ParsedCall::tag_in_value`](super::ParsedCall::tag_in_value).
+    TagInValue,
     /// There were more diagnostics than the limit.
     LeftOut {
         /// How many are not listed.
@@ -280,6 +285,7 @@ impl DiagnosticKind {
             DiagnosticKind::IgnoredKey { .. }
                 | DiagnosticKind::CutOff
                 | DiagnosticKind::HiddenText
+                | DiagnosticKind::TagInValue
                 | DiagnosticKind::OtherForm { .. }
                 | DiagnosticKind::NoCall { .. }
                 | DiagnosticKind::InReasoning { .. }
@@ -304,6 +310,7 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::EmptySection => f.write_str("a section for calls has no call in it"),
             DiagnosticKind::StrayMarkup => f.write_str("markup that belongs to no call is left out"),
             DiagnosticKind::HiddenText => f.write_str("text for neither the user nor a tool is left out"),
+            DiagnosticKind::TagInValue => f.write_str("a value of the call contains a tag of the format"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
             DiagnosticKind::OtherForm { form, format, tool, read } => {
                 match read {

@@ -20,8 +20,8 @@ use crate::format::{Declaration, Marker};
 use begins::Begins;
 use lazy::{Lazy, Made};
 use patterns::{
-    Patterns, bare_call, near_attribute, near_end, near_recipient, near_section, near_start, start_in_reasoning,
-    start_in_reasoning_with_other_suffix, syntax_config, with_other_suffix,
+    Patterns, bare_call, call_in_string, near_attribute, near_end, near_recipient, near_section, near_start,
+    start_in_reasoning, start_in_reasoning_with_other_suffix, syntax_config, with_other_suffix,
 };
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
@@ -69,6 +69,8 @@ pub(super) enum Lookahead {
     Head,
     /// The next start marker, whose first byte occurs so many times before it.
     Start(u8),
+    /// The beginning of a call's object.
+    Object,
     /// The whole match is payload.
     All,
 }
@@ -258,6 +260,7 @@ impl Contexts {
                 string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
             }
         }
+        string.extend(call_in_string(declaration));
         let reasoning = if declaration.reasoning.is_some() { reasoning } else { Vec::new() };
         Contexts { text, reasoning, structure, string }
     }
@@ -411,7 +414,9 @@ impl Scanner {
         let longest = bounds.iter().filter_map(|(_, most)| *most).max().unwrap_or(0);
         let around = match () {
             _ if signs.iter().any(|sign| sign.lookahead == Lookahead::All) => BARE,
-            _ if signs.iter().any(|sign| sign.lookahead == Lookahead::Head) => AROUND + NAME,
+            _ if signs.iter().any(|sign| matches!(sign.lookahead, Lookahead::Head | Lookahead::Object)) => {
+                AROUND + NAME
+            }
             _ => AROUND,
         };
         // Unbounded patterns contain a bounded marker.
@@ -542,6 +547,7 @@ impl Scanner {
                 let at = held[start..end].iter().rposition(|byte| *byte == b'=').map_or(end, |at| start + at + 1);
                 at + held[at..end].iter().take_while(|byte| **byte == b' ').count()
             }
+            Lookahead::Object => held[start..end].iter().position(|byte| *byte == b'{').map_or(end, |at| start + at),
             Lookahead::All => start,
         };
         Some(Found { sign, start, end })

@@ -256,10 +256,20 @@ impl Parser {
             self.calls.diagnose(kind, offset + found.start..offset + found.end);
             return false;
         }
+        let within = context == Context::String && (found.sign.is_head() || found.sign.side == Side::Bare);
+        if within && !self.calls.repair {
+            return false;
+        }
+        if within && !self.machinery.plan.quotes_json() {
+            let name = self.calls.name_in(&self.machinery, &held[found.end..]);
+            if !name.is_some_and(|name| self.calls.is_known_tool(&name)) {
+                return false;
+            }
+        }
         let matched = &held[found.start..found.end];
         // In a string, the match includes the brackets and the line break before the marker.
         let before = match context {
-            Context::String => matched.iter().take_while(|b| b"}] \t\r\n".contains(b)).count(),
+            Context::String => matched.iter().take_while(|b| b"}] \t\r\n,;".contains(b)).count(),
             _ => 0,
         };
         let (tail, marker) = matched.split_at(before);
@@ -274,6 +284,16 @@ impl Parser {
         match found.sign.side {
             Side::End => {
                 self.end_call_at(place.start, Terminator::End, tail, marker);
+            }
+            // Another call in the same list.
+            Side::Bare => {
+                let Some(payload) = &mut self.payload else { return false };
+                let ending =
+                    payload.end(Terminator::NextCall, tail, place.start, self.machinery.stops(), &mut self.calls);
+                self.calls.keep(tail);
+                self.calls.close(ending, &[]);
+                payload.next_call();
+                self.calls.open(place.start);
             }
             Side::Start if self.calls.repair && empty => {
                 self.calls.depart(RepairKind::DoubledMarker, place);

@@ -375,10 +375,7 @@ impl Parser {
             }
             return json_name(payload).map(|(name, _)| name.to_owned());
         }
-        let machinery = format.machinery().ok()?;
-        let mut calls = self.calls.trial();
-        machinery.plan.reader(true).feed(payload, 0, machinery.stops(), false, &mut calls);
-        calls.name().map(str::to_owned)
+        self.calls.name_in(&*format.machinery().ok()?, payload)
     }
 
     /// Whether calls of that tool are read in other forms.

@@ -114,6 +114,9 @@ pub struct ParsedCall {
     pub valid: bool,
     /// Why the call is not valid.
     pub problems: Vec<CallProblem>,
+    /// Whether a value contains a tag of the call's own format. The tag counts as text, because the layout, a quotation or
+    /// an escape says so. Text from outside may have brought it, so the call needs approval before it is executed.
+    pub tag_in_value: bool,
 }
 
 impl ParsedCall {

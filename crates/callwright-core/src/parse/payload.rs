@@ -163,6 +163,15 @@ impl Plan {
         matches!(self, Plan::Python { in_line: true, .. })
     }
 
+    /// Whether the strings in arguments are those of JSON.
+    pub(crate) fn quotes_json(&self) -> bool {
+        match self {
+            Plan::Json(..) => true,
+            Plan::Named(plan) => plan.quotes_json(),
+            Plan::Tagged(_) | Plan::Python { .. } => false,
+        }
+    }
+
     /// Whether calls are objects whose key is the tool's name.
     pub(crate) fn is_keyed(&self) -> bool {
         matches!(self, Plan::Json(keys, _) if keys.keyed)

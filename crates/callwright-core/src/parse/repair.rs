@@ -17,9 +17,11 @@ mod state;
 mod stops;
 mod string;
 mod tokens;
+mod word;
 
 use super::event::RepairKind;
 use super::nearly::ends_nearly;
+use crate::tool::Tools;
 use escapes::{Escapes, Meaning};
 use output::Output;
 use python::Parameters;
@@ -30,8 +32,6 @@ use std::sync::Arc;
 
 pub(crate) use stops::Stops;
 
-/// The literal words.
-const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
 /// Maximum nesting of values, as in serde_json.
 const DEPTH: usize = 120;
 /// Maximum size of a buffer to keep for the next value.
@@ -131,6 +131,16 @@ impl Transducer {
         (self.parameters.names, self.parameters.takes_object) = (names, takes_object);
     }
 
+    /// The tools whose calls may follow.
+    pub(crate) fn know_tools(&mut self, tools: Option<Arc<Tools>>) {
+        self.parameters.tools = tools;
+    }
+
+    /// The offset of another call that was found in place of an argument.
+    pub(crate) fn called(&self) -> Option<usize> {
+        self.parameters.called
+    }
+
     /// Whether the arguments were in one object, `f({"a": 1})`.
     pub(crate) fn is_wrapped(&self) -> bool {
         self.parameters.wrapped
@@ -216,7 +226,8 @@ impl Transducer {
             Quote::Single => true,
             Quote::Double => {
                 let own = text.rfind('"').map_or(text, |at| &text[at..]);
-                text.ends_with('\'') && own.matches('\'').count() % 2 == 1
+                // The end of a code fence around the value.
+                text.ends_with("```") || text.ends_with('\'') && own.matches('\'').count() % 2 == 1
             }
             Quote::Own => {
                 let Dialect::Own { quote: Some(quote), .. } = &self.dialect else { return false };
@@ -406,22 +417,8 @@ impl Transducer {
             State::Hex(quoted, missing, value) => self.hex(quoted, missing, value, byte, at),
             State::OwnOpening(quoted, count) => self.own_opening(quoted, count, byte),
             State::OwnClosing(quoted, count) => self.own_closing(quoted, count, byte),
-            State::Number(number) => match number.next(byte) {
-                Some(next) => {
-                    self.out.put(byte);
-                    if next.is_whole() {
-                        self.out.settle();
-                    }
-                    self.state = State::Number(next);
-                    true
-                }
-                None if self.dialect == Dialect::PythonCall => self.python_number(number, byte),
-                None if number.is_whole() => {
-                    self.end_value();
-                    false
-                }
-                None => self.refuse(),
-            },
+            State::Number(number, length) => self.number(number, length, byte),
+            State::Word { key: false } if self.dialect != Dialect::PythonCall => self.word(byte, at),
             State::Word { key } => {
                 if self.in_word(key, byte) {
                     if self.out.marked().len() > PENDING {
@@ -441,6 +438,14 @@ impl Transducer {
             State::Loose { .. } => self.loose(&[byte]) > 0,
             State::Done => false,
         }
+    }
+
+    /// Another call, which began at offset `call`, stands where this one goes on: a parenthesis or a quote is missing.
+    fn end_before_call(&mut self, call: usize) -> bool {
+        self.parameters.called = Some(call);
+        self.give_up();
+        self.end_loose();
+        false
     }
 
     fn refuse(&mut self) -> bool {
@@ -495,8 +500,9 @@ impl Transducer {
         match self.state {
             State::Escape(_) | State::Unicode(..) => self.cut_escapes(self.out.mark),
             State::String(_) => self.cut_escapes(self.out.text.len()),
-            State::Number(number) if number.is_whole() => self.end_value(),
-            State::Word { key: false } if LITERALS.contains(&self.out.marked()) => self.end_word(false, at),
+            State::Number(number, _) if number.is_whole() => self.end_value(),
+            State::Word { key: false } if self.is_scalar() => self.end_text(at),
+            State::Word { key: false } if self.stack.is_empty() => self.give_up(),
             State::QuoteEnd(quoted)
                 if self.at_call() && !self.out.text[self.out.mark + 1..].trim_ascii().is_empty() =>
             {

@@ -32,7 +32,7 @@ impl Parser {
         }
         let (text, _) = self.text.tail(SEARCHED);
         let from = self.text.len() - text.len();
-        let Some((place, tool)) = self.calls.tools().and_then(|tools| find(text, tools)) else { return };
+        let Some((place, tool)) = self.calls.tools().and_then(|tools| find(text, &tools)) else { return };
         let kind = DiagnosticKind::OtherForm { form: "one that is not known", format: None, tool, read: false };
         let (start, end) = (from + place.start, from + place.end);
         let mark = self.marks.iter().find(|(length, _)| *length >= end).copied();

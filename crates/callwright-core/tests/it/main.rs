@@ -11,6 +11,7 @@ mod evidence;
 mod formats;
 mod fuzz;
 mod infer;
+mod lost_tags;
 mod message;
 mod parse;
 mod parses;

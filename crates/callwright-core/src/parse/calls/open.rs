@@ -39,6 +39,8 @@ pub(super) struct Open {
     pub seen: Vec<RepairKind>,
     /// Whether a departure was not repaired because repairs are off.
     pub refused: bool,
+    /// Whether it was reported as broken beyond repair.
+    pub broken: bool,
     /// The range of the arguments if their reader reads a translation of them: places in it are not places in the text.
     pub translated: Option<Range<usize>>,
     /// Problems that the payload's reader found.
@@ -70,6 +72,7 @@ impl Open {
             completed: String::new(),
             seen: Vec::new(),
             refused: false,
+            broken: false,
             translated: None,
             blamed: Vec::new(),
             arguments_at: None,

@@ -254,6 +254,46 @@ pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, Str
     Some((sign, format!("{section}(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", start.pattern())))
 }
 
+/// Another call in a string whose quote is missing. A name right behind a quote cannot be in a string of JSON; in the
+/// strings of other notations, the name has to be a tool's.
+pub(super) fn call_in_string(declaration: &Declaration) -> Vec<(Sign, String)> {
+    let blank = r"[ \t\r\n]{0,8}";
+    let word = "[A-Za-z0-9_.:/-]{1,64}";
+    let escaped = |text: &str| text.trim().bytes().map(escape).collect::<String>();
+    let start = declaration.start.as_ref().filter(|start| matches!(start, Marker::Literal(_))).map(Marker::pattern);
+    let mut patterns = Vec::new();
+    let following = match &declaration.payload {
+        Payload::Json(keys) => {
+            let name = escaped(&keys.name);
+            let member = match keys.keyed {
+                true => format!(r#""{word}"{blank}:{blank}\{{"#),
+                false => format!(r#""(?:{name}|name)"{blank}:"#),
+            };
+            let side = if declaration.start.is_some() { Side::Bare } else { Side::Start };
+            let sign = Sign { side, exact: true, lookahead: Lookahead::Object };
+            patterns.push((sign, format!(r"[}}\]][}}\] \t\r\n,;]*\{{{blank}{member}")));
+            format!(r"(?:\[{blank})?\{{{blank}{member}")
+        }
+        Payload::Named(named) => {
+            let part = |text: &str| match text.split_once('}') {
+                Some((_, rest)) => format!("{word}{blank}{}", escaped(rest)),
+                None => escaped(text),
+            };
+            let form = |form: &String| form.split('{').map(part).collect::<Vec<_>>().join(blank);
+            let heads: Vec<String> = named.head.forms.iter().map(form).collect();
+            let first = if named.quote.is_some() { "" } else { r#"[ \t\r\n]{0,8}"[A-Za-z_]"# };
+            format!(r"(?:{}){blank}\{{{first}", heads.join("|"))
+        }
+        Payload::Python { .. } => format!(r"(?:\[{blank})?{word}\("),
+        Payload::Tagged(_) => return patterns,
+    };
+    if let Some(start) = start.filter(|start| !start.is_empty()) {
+        let sign = Sign { side: Side::Start, exact: true, lookahead: Lookahead::Head };
+        patterns.push((sign, format!("(?:{start}){blank}{following}")));
+    }
+    patterns
+}
+
 /// A call in a format without start marker: an object whose first keys are those of a call.
 pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };

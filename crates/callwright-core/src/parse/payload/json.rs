@@ -519,6 +519,9 @@ impl PayloadReader for JsonPayload {
 
     fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
         self.end_string(tail, at - tail.len(), stops, calls);
+        if by == Terminator::NextCall && self.context() == Context::String {
+            calls.blame(CallProblem::UnclosedString);
+        }
         self.at = at;
         let closed = self.state == State::After;
         match self.state {

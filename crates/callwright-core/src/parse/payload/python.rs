@@ -239,6 +239,7 @@ impl PythonPayload {
             let takes_object = first.is_some_and(|types| types.is_unknown() || types.has(Types::OBJECT));
             self.arguments.name_parameters(names, takes_object);
         }
+        self.arguments.know_tools(calls.tools());
         self.state = if self.raw_values && self.repair { State::Raw } else { State::Arguments };
     }
 
@@ -340,6 +341,9 @@ impl PayloadReader for PythonPayload {
                 let taken = self.arguments.feed(&input[i..], at + i, stops, markers);
                 let reported = self.settle(calls);
                 i += taken;
+                if let Some(call) = self.arguments.called().filter(|_| self.state == State::After) {
+                    return (i, Then::Again(call));
+                }
                 if taken == 0 && !reported && self.state == State::Arguments {
                     break;
                 }

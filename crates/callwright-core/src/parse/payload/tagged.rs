@@ -92,6 +92,14 @@ enum State {
     Lost,
 }
 
+/// What is around a value.
+struct Around<'a> {
+    /// The arguments that came.
+    given: &'a [String],
+    path: &'a [Step],
+    frames: &'a [Frame],
+}
+
 /// An element that holds elements.
 #[derive(Debug)]
 struct Frame {
@@ -385,8 +393,8 @@ impl PayloadReader for TaggedPayload {
         while i < input.len() && self.json.is_none() {
             match self.state {
                 State::Value => {
-                    let (taken, end) =
-                        self.value.feed(&input[i..], at + i, stops, &mut self.output, &self.given, calls);
+                    let around = Around { given: &self.given, path: &self.path, frames: &self.frames };
+                    let (taken, end) = self.value.feed(&input[i..], at + i, stops, &mut self.output, &around, calls);
                     i += taken;
                     let again = end.and_then(|end| self.value_ended(end, at + i, stops, calls));
                     if let Some(from) = again {

@@ -104,10 +104,11 @@ impl Lane<'_> {
             (State::Value | State::Element | State::FirstElement, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
                 let rest = &self.input[self.i..];
                 let length = if byte.is_ascii_alphabetic() { literal(rest) } else { number(rest) };
-                // The next byte shows where it ends, unless that may begin a marker: it is then not known to be JSON.
+                // What follows shows where it ends, unless that may begin a marker: it is then not known to be JSON.
                 let stops = |&byte: &u8| self.markers && self.flags.in_structure(byte);
-                let ends = rest.get(length).is_some_and(|next| b",]} \t\r\n".contains(next));
-                if length == 0 || !ends || rest[..=length].iter().any(stops) {
+                let blank = rest[length..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+                let ends = rest.get(length + blank).is_some_and(|next| b",]}\r\n".contains(next));
+                if length == 0 || !ends || rest[..=length + blank].iter().any(stops) {
                     return false;
                 }
                 self.i += length;

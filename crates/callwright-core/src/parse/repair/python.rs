@@ -1,5 +1,8 @@
 //! The arguments of a call in Python as a JSON object: `(a=1, b='x')` becomes `{"a": 1, "b": "x"}`.
 
+use crate::tool::Tools;
+use std::sync::Arc;
+
 /// The parameters of the tool that is called.
 #[derive(Debug, Default)]
 pub(super) struct Parameters {
@@ -11,12 +14,22 @@ pub(super) struct Parameters {
     pub wrapped: bool,
     /// A positional argument has no matching parameter.
     pub unnamed: bool,
+    /// The tools, whose calls are no values, and the offset of a call that was found instead of one.
+    pub tools: Option<Arc<Tools>>,
+    pub called: Option<usize>,
+    /// Where the last word ended.
+    pub word_end: usize,
 }
 
 impl Parameters {
     /// The name of the next positional argument.
     pub(super) fn next(&self) -> Option<&str> {
         self.names.get(self.used).map(String::as_str)
+    }
+
+    /// Whether this is the name of a tool.
+    pub(super) fn is_tool(&self, word: &str) -> bool {
+        self.tools.as_ref().is_some_and(|tools| tools.get(word).is_some())
     }
 
     /// Whether a word may be the name of an argument: one of the tool's, if they are known.
@@ -33,6 +46,16 @@ pub(super) fn literal(word: &str) -> Option<&'static str> {
         "None" => Some("null"),
         _ => None,
     }
+}
+
+/// The call at the end of a text before a quote, `name(argument=`: its name, and the text from there on.
+pub(super) fn begun_call(before: &str) -> Option<(&str, &str)> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let argument = before.strip_suffix('=')?.trim_end_matches(word).strip_suffix('(')?;
+    let from = argument.trim_end_matches(word).len();
+    // The letter of an escaped line break.
+    let from = if argument[..from].ends_with('\\') { from + 1 } else { from };
+    Some((&argument[from..], &before[from..]))
 }
 
 /// Whether the text before a quote is what precedes a value: `, name=` or, in a list or an object, a separator.

@@ -37,8 +37,9 @@ pub(super) enum State {
     OwnOpening(Quoted, usize),
     /// The same inside one.
     OwnClosing(Quoted, usize),
-    Number(Number),
-    /// An unquoted word: a literal, or a key.
+    /// With its length, up to the one from which on it is sent as it comes.
+    Number(Number, u8),
+    /// An unquoted word: a key, or a value.
     Word {
         key: bool,
     },

@@ -484,6 +484,9 @@ impl Transducer {
                 self.out.put(byte);
                 return true;
             }
+            b'(' if count > 0 && self.repair && self.parameters.is_tool(word) => {
+                return self.end_before_call(at - count);
+            }
             b'=' if count > 0 && self.parameters.may_be(word) => {
                 let name = quoted_json(word);
                 if self.depart(RepairKind::MissingComma, at - count) {
@@ -528,7 +531,17 @@ impl Transducer {
     /// The quote at the mark is followed by text. It is part of the string, unless it begins another one: then an
     /// earlier quote is missing, and where the string was to end is unknown.
     fn unescaped_quote(&mut self, quoted: Quoted, single: bool, at: usize) -> bool {
-        if python::begins_value(&self.out.text[..self.out.mark], &self.stack) {
+        let before = &self.out.text[..self.out.mark];
+        if let Some((name, text)) = python::begun_call(before)
+            && self.repair
+            && self.parameters.is_tool(name)
+        {
+            // The quote that begins an argument of the next call.
+            let waiting = &self.out.marked()[1..];
+            let quote = at - (waiting.len() - waiting.trim_ascii_start().len() + 1);
+            return self.end_before_call(quote.saturating_sub(text.len()));
+        }
+        if python::begins_value(before, &self.stack) {
             return self.refuse();
         }
         if self.depart(RepairKind::UnescapedQuote, at) {

@@ -2,6 +2,7 @@
 
 use super::number::Number;
 use super::state::State;
+use super::word::LONG;
 use super::{CALL, Dialect, ROUND, Transducer, python, quoted_json};
 use crate::parse::event::RepairKind;
 
@@ -21,21 +22,9 @@ impl Transducer {
             b'(' if self.dialect == Dialect::PythonCall => self.open(if self.stack.is_empty() { CALL } else { byte }),
             b'(' if self.stack.is_empty() && self.depart(RepairKind::OtherPunctuation, at) => self.open(ROUND),
             b'+' | b'.' if self.dialect == Dialect::PythonCall => self.signed(byte),
-            b'-' | b'0'..=b'9' => {
-                let number = match byte {
-                    b'-' => Number::Minus,
-                    b'0' => Number::Zero,
-                    _ => Number::Integer,
-                };
-                self.out.put(byte);
-                if number.is_whole() {
-                    self.out.settle();
-                }
-                self.state = State::Number(number);
-                true
-            }
-            b'a'..=b'z' | b'A'..=b'Z' => {
-                self.out.mark = self.out.text.len();
+            b'-' | b'0'..=b'9' => self.begin_number(byte),
+            _ if self.begins_word(byte) => {
+                self.out.set_mark();
                 self.out.put(byte);
                 self.state = State::Word { key: false };
                 true
@@ -114,31 +103,18 @@ impl Transducer {
 
     pub(super) fn end_word(&mut self, key: bool, at: usize) {
         self.out.end_character();
+        if !key {
+            return if self.is_scalar() { self.end_text(at) } else { self.give_up() };
+        }
+        self.parameters.word_end = at;
         let word = self.out.marked().to_owned();
-        let (kind, text) = match word.as_str() {
-            _ if key && self.dialect != Dialect::Json => {
-                let bare = self.at_call() || matches!(self.dialect, Dialect::Own { bare_keys: true, .. });
-                ((!bare).then_some(RepairKind::UnquotedKey), quoted_json(word.trim_end()))
-            }
-            _ if key => (Some(RepairKind::UnquotedKey), format!("\"{word}\"")),
-            "true" | "false" | "null" => (None, word),
-            _ => match python::literal(&word) {
-                Some(text) => ((self.dialect == Dialect::Json).then_some(RepairKind::PythonLiteral), text.to_owned()),
-                None => return self.give_up(),
-            },
-        };
-        if let Some(kind) = kind
-            && !self.depart(kind, at - (self.out.marked().len()))
-        {
+        let bare = self.at_call() || matches!(self.dialect, Dialect::Own { bare_keys: true, .. });
+        if !bare && !self.depart(RepairKind::UnquotedKey, at - word.len()) {
             return;
         }
         self.out.drop_marked();
-        self.out.text.push_str(&text);
-        if key {
-            self.state = State::Colon;
-        } else {
-            self.end_value();
-        }
+        self.out.text.push_str(&quoted_json(word.trim_end()));
+        self.state = State::Colon;
     }
 
     /// Whether the byte belongs to a word, or to a key if `key`.
@@ -218,6 +194,9 @@ impl Transducer {
                 }
                 true
             }
+            b'(' if self.repair && self.parameters.is_tool(self.out.marked().trim_matches('"')) => {
+                self.end_before_call(self.parameters.word_end.saturating_sub(self.out.marked().len().saturating_sub(2)))
+            }
             _ => {
                 let word = self.out.marked().trim_matches('"');
                 let literal = match word {
@@ -239,9 +218,9 @@ impl Transducer {
     pub(super) fn signed(&mut self, byte: u8) -> bool {
         if byte == b'.' {
             self.out.text.push_str("0.");
-            self.state = State::Number(Number::Point);
+            self.state = State::Number(Number::Point, LONG);
         } else {
-            self.state = State::Number(Number::Minus);
+            self.state = State::Number(Number::Minus, LONG);
         }
         true
     }

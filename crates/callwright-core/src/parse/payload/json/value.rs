@@ -25,6 +25,13 @@ impl JsonPayload {
             }
             b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
             b'}' => self.end_object(stops, calls),
+            // The next call in the list: brackets are missing before the comma.
+            b'{' if self.state == State::Key && self.array && self.repair => {
+                self.depart(RepairKind::MissingBrackets, at, calls);
+                self.level = 1;
+                self.end_object(stops, calls);
+                return Step::Again;
+            }
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
                 self.key_at = at;
                 if self.depart(RepairKind::UnquotedKey, at, calls) {
@@ -291,7 +298,7 @@ impl JsonPayload {
                 return Step::Taken;
             }
             Slot::Wrapper if string => Slot::MaybeName,
-            Slot::Name | Slot::MaybeName if string => slot,
+            Slot::Name | Slot::MaybeName if string || self.repair && byte.is_ascii_alphabetic() => slot,
             Slot::Wrapper | Slot::Name | Slot::MaybeName => Slot::Ignored,
             Slot::Id if !string => Slot::Ignored,
             slot => slot,

@@ -35,6 +35,8 @@ pub(crate) struct TaggedPlan {
     pub(super) end: Vec<u8>,
     pub(super) section_end: Vec<u8>,
     pub(super) starts: Vec<Vec<u8>>,
+    /// The start of a call, without the section around it.
+    pub(super) start: Vec<u8>,
     /// Whether none of these tags begins like another one of them.
     tags_are_distinct: bool,
     /// Whether there is no end marker.
@@ -113,6 +115,7 @@ impl TaggedPlan {
             near: NearTag::new(call),
             end: marker(declaration.end.as_ref()),
             section_end: marker(section.map(|section| &section.end)),
+            start: marker(declaration.start.as_ref()),
             starts: starts.into_iter().filter(|start| !start.is_empty()).collect(),
             tags_are_distinct: false,
             open_ended: declaration.end.is_none(),
@@ -159,7 +162,8 @@ impl TaggedPlan {
         mark(b"\n", ENDS_ROUGHLY);
         mark(b"<", CDATA);
         mark(b"]", CDATA_END);
-        self.starts.iter().for_each(|start| mark(start, STARTS));
+        mark(&self.section_end, ENDS_ROUGHLY);
+        self.starts.iter().for_each(|start| mark(start, STARTS | ENDS_ROUGHLY));
         if self.nested {
             mark(&self.key_start, ENDS);
         }
@@ -167,8 +171,8 @@ impl TaggedPlan {
             flags.iter_mut().for_each(|flag| *flag |= ENDS);
         }
         self.flags = FlagSets::new(flags, 6);
-        let tags = [&self.value_end.0, &self.key_start, &self.value_start, &self.end];
-        let tags = tags.into_iter().filter(|tag| !tag.is_empty());
+        let tags = [&self.value_end.0, &self.key_start, &self.value_start, &self.end, &self.section_end];
+        let tags = tags.into_iter().chain(&self.starts).filter(|tag| !tag.is_empty());
         let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
         let plain = (self.tail.is_empty() || self.tail == b"\n") && !self.value_end.0.is_empty();
         if plain && tags.clone().all(|tag| tag.len() > 1) {

@@ -6,6 +6,7 @@
 
 mod end;
 
+use super::Around;
 use super::output::Output;
 use super::plan::{CDATA, CDATA_END, ENDS, ENDS_ROUGHLY, ESCAPED, STARTS, TaggedPlan};
 use crate::format::schema::Types;
@@ -51,8 +52,9 @@ pub(super) struct ValueReader {
     /// Output before the value: brackets, a comma, the key.
     prefix: String,
     sink: Sink,
-    /// Length of the skipped part of the declared white space before the value.
+    /// Length of the skipped part of the declared white space before the value, and whether all of it came.
     lead: usize,
+    led: bool,
     /// Whether the value is in a CDATA section.
     cdata: bool,
     /// Possible end of the value; the first byte has offset `held_at`.
@@ -62,8 +64,9 @@ pub(super) struct ValueReader {
     doubt: Option<Doubt>,
     /// Whether an end marker became part of a value.
     pub(super) has_end: bool,
-    /// Whether the last byte before that was a line break.
+    /// Whether the last byte before that was a line break, and whether it was a quote.
     line_start: bool,
+    after_quote: bool,
     /// The value so far, while none of it was written.
     raw: Vec<u8>,
     raw_at: usize,
@@ -125,12 +128,14 @@ impl ValueReader {
             prefix: String::new(),
             sink: Sink::Start,
             lead: 0,
+            led: false,
             cdata: false,
             held: Vec::new(),
             held_at: 0,
             doubt: None,
             has_end: false,
             line_start: false,
+            after_quote: false,
             raw: Vec::new(),
             raw_at: 0,
             json: Transducer::new(repair),
@@ -148,6 +153,7 @@ impl ValueReader {
         }
         self.sink = Sink::Start;
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
+        (self.led, self.after_quote) = (false, false);
         self.held.clear();
         (self.inner, self.unopened, self.mixed) = (0, None, false);
         (self.opened, self.unstarted, self.open, self.text_from) = (None, false, false, 0);
@@ -200,7 +206,7 @@ impl ValueReader {
         at: usize,
         stops: &Stops,
         output: &mut Output,
-        given: &[String],
+        around: &Around<'_>,
         calls: &mut Calls,
     ) -> (usize, Option<ValueEnd>) {
         let mut i = 0;
@@ -236,7 +242,7 @@ impl ValueReader {
             self.held.push(input[i]);
             i += 1;
             while !self.held.is_empty() {
-                match self.verdict(given, calls) {
+                match self.verdict(output, around, calls) {
                     Verdict::Wait => break,
                     Verdict::End(end) => return (i, Some(self.end_of(end, stops, output, calls))),
                     Verdict::Ended => return (i, self.ended_at_doubt(stops, output, calls)),
@@ -287,7 +293,8 @@ impl ValueReader {
     fn end_doubt(&mut self, ended: bool, stops: &Stops, output: &mut Output, calls: &mut Calls) {
         let Some(doubt) = self.doubt.take() else { return };
         if ended {
-            self.unopened.take_if(|at| *at == doubt.at);
+            self.unopened.take_if(|at| *at >= doubt.at);
+            self.opened.take_if(|at| *at >= doubt.at);
         } else {
             self.has_end |= doubt.marked;
             self.data(&doubt.bytes, doubt.at, stops, output, calls);
@@ -317,7 +324,8 @@ impl ValueReader {
         if is(&self.opening) {
             self.opened.get_or_insert(self.held_at);
             self.inner += 1;
-            self.mixed |= self.unopened.is_some();
+            // In a line, the layout shows that it is text.
+            self.mixed |= self.unopened.is_some() && !self.is_inline();
         } else if is(&self.closing) {
             self.count_closing();
         }
@@ -418,12 +426,14 @@ impl ValueReader {
             && !self.cdata
         {
             self.lead += 1;
+            self.led = self.lead == self.plan.lead.len();
             rest = after;
         }
         if !rest.is_empty() {
             self.lead = usize::MAX;
         }
         self.line_start = bytes.last() == Some(&b'\n');
+        self.after_quote = matches!(bytes.last(), Some(b'"' | b'\'' | b'`'));
         let mut at = at + bytes.len() - rest.len();
         if self.raw.is_empty() {
             self.raw_at = at;
@@ -566,7 +576,8 @@ impl ValueReader {
             while let Some(report) = self.json.take_report() {
                 self.reports.push(report);
             }
-            if self.json.broken_at().is_some() {
+            let unquoted = self.reports.iter().any(|(kind, _)| *kind == RepairKind::UnquotedString);
+            if self.json.broken_at().is_some() || unquoted && self.types.has(Types::STRING) {
                 return false;
             }
             bytes = &bytes[taken..];

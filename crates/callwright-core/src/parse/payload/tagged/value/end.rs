@@ -2,9 +2,10 @@
 //!
 //! Values are not escaped, so text may look like any of them; the following bytes decide.
 
-use super::super::DEPTH;
+use super::super::output::Output;
+use super::super::{Around, DEPTH};
 use super::{Sink, ValueEnd, ValueReader};
-use crate::format::schema::{self, Types};
+use crate::format::schema::{self, Step, Types};
 use crate::parse::calls::Calls;
 
 /// Maximum white space between tags that are distinguished from text by what follows.
@@ -29,6 +30,8 @@ pub(super) struct Doubt {
     pub end: usize,
     /// Whether the end marker also followed.
     pub marked: bool,
+    /// Whether the layout shows that the tag is text, unless the value is not closed later.
+    pub inline: bool,
 }
 
 /// The text after a closing tag.
@@ -77,7 +80,7 @@ impl ValueReader {
         if self.cdata || self.in_string() {
             return None;
         }
-        let rest = bytes.strip_prefix(&self.plan.tail[..]).unwrap_or(bytes);
+        let rest = bytes.strip_prefix(self.tail()).unwrap_or(bytes);
         let length = bytes.len() - rest.len();
         let line = length > 0 && self.plan.tail.ends_with(b"\n") || self.line_start;
         let after = rest.strip_prefix(&self.closing[..])?;
@@ -87,7 +90,7 @@ impl ValueReader {
     /// The same if text follows the tag, so that the value may continue: the length needed to know this, the length of
     /// the closing tag, and whether the end marker came.
     pub(super) fn doubted(&self, bytes: &[u8]) -> Option<(usize, usize, bool)> {
-        let tail = &self.plan.tail[..];
+        let tail = self.tail();
         let lines = tail.is_empty() || tail.ends_with(b"\n");
         if self.doubt.is_some() || self.sink == Sink::Start || self.cdata || self.in_string() || !lines {
             return None;
@@ -105,7 +108,8 @@ impl ValueReader {
 
     /// Whether another call begins with `bytes`, and with nothing that may also belong to this one.
     pub(super) fn starts_call(&self, bytes: &[u8]) -> bool {
-        let distinct = self.closing_is_distinct && !self.cdata && self.sink != Sink::Start;
+        let inline = self.doubt.as_ref().is_some_and(|doubt| doubt.inline) && !self.line_start;
+        let distinct = self.closing_is_distinct && !self.cdata && self.sink != Sink::Start && !inline;
         distinct && self.plan.starts.iter().any(|start| bytes.starts_with(start))
     }
 
@@ -129,7 +133,7 @@ impl ValueReader {
             return false;
         }
         let (plan, closing) = (&self.plan, &self.closing[..]);
-        let rest = held.strip_prefix(&plan.tail[..]).unwrap_or(held);
+        let rest = held.strip_prefix(self.tail()).unwrap_or(held);
         let Some(after) = rest.strip_prefix(closing) else { return begins(closing, rest) == Is::Perhaps };
         let Some(rest) = skip_blank(after).filter(|_| !self.is_settled()) else { return false };
         if rest.is_empty() || [&plan.key_start, &plan.end].into_iter().any(|tag| begins(tag, rest) == Is::Perhaps) {
@@ -140,7 +144,7 @@ impl ValueReader {
         rest.is_empty() || begins(&plan.section_end, rest) == Is::Perhaps || after.is_some_and(<[u8]>::is_empty)
     }
 
-    pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
+    pub(super) fn verdict(&self, output: &Output, around: &Around<'_>, calls: &Calls) -> Verdict {
         let held = &self.held[..];
         if self.cdata {
             return self.cdata_end(held);
@@ -158,7 +162,7 @@ impl ValueReader {
                 wait |= tag.starts_with(held);
             }
         }
-        if self.doubt.is_some() {
+        if self.doubt.as_ref().is_some_and(|doubt| !doubt.inline || self.line_start) {
             match self.begins_call(held) {
                 Is::Yes => return Verdict::Ended,
                 Is::Perhaps => wait = true,
@@ -177,15 +181,18 @@ impl ValueReader {
         }
         if self.sink == Sink::Start && self.plan.nested && !self.types.has(Types::STRING) && self.depth < DEPTH {
             let key_start = &self.plan.key_start;
-            if key_start.starts_with(held) {
+            let ends = self.ends_around(held, around);
+            if ends == Is::Yes {
+                return Verdict::End(ValueEnd::Marker(self.held_at));
+            } else if key_start.starts_with(held) || ends == Is::Perhaps {
                 wait = true;
             } else if held.starts_with(key_start) && !self.closing.starts_with(held) && !held.starts_with(&self.closing)
             {
                 return Verdict::End(ValueEnd::Children(self.held_at + key_start.len()));
             }
         }
-        for before in [&self.plan.tail[..], b"\n", b""] {
-            let declared = before.is_empty() || before == self.plan.tail;
+        for before in [self.tail(), b"\n", b""] {
+            let declared = before.is_empty() || before == self.tail();
             if !declared && !self.repair {
                 continue;
             }
@@ -215,13 +222,24 @@ impl ValueReader {
             if !self.repair || self.in_string() {
                 continue;
             }
+            match self.ends_around(rest, around) {
+                Is::Yes => return Verdict::End(ValueEnd::Marker(from)),
+                Is::Perhaps => wait = true,
+                Is::No => {}
+            }
+            // In a layout of lines, what stands in a line is text, as is what is quoted.
+            match if self.led && !line && !self.is_settled() { Is::No } else { self.another_call(rest, calls) } {
+                Is::Yes if !self.is_quoted(output) => return Verdict::End(ValueEnd::Marker(from)),
+                Is::Perhaps => wait = true,
+                Is::Yes | Is::No => {}
+            }
             let line = line || !self.plan.lines || self.is_settled();
             match self.is_marker(rest, line) {
                 Is::Yes => return Verdict::End(ValueEnd::Marker(from)),
                 Is::Perhaps => wait = true,
                 Is::No => {}
             }
-            match self.next_key(rest, line, given, calls) {
+            match self.next_key(rest, line, around, calls) {
                 (Is::Yes, key) => {
                     let at = from + self.plan.key_start.len();
                     let end = at + key.len() + self.plan.key_end.len();
@@ -284,9 +302,14 @@ impl ValueReader {
         let plan = &self.plan;
         let tags = [&plan.key_start, &plan.section_end].into_iter().map(|tag| begins(tag, rest));
         let goes_on = any(tags.chain([self.begins_call(rest)]));
+        let inline = self.led && !line && !lines;
         match (goes_on, begins(&plan.end, rest)) {
+            (Is::Yes, _) if inline => After::Doubt { marked: false },
             (Is::Yes, _) => After::Structure,
-            (_, Is::Yes) => self.after_end_marker(&rest[plan.end.len()..]),
+            (_, Is::Yes) => match self.after_end_marker(&rest[plan.end.len()..]) {
+                After::Structure if inline && self.begins_call_inline(rest) => After::Doubt { marked: false },
+                after => after,
+            },
             (Is::Perhaps, _) | (_, Is::Perhaps) => After::Wait,
             _ if begins(&self.closing, rest) == Is::Perhaps => After::Wait,
             _ if plan.end.is_empty() => After::Structure,
@@ -322,18 +345,25 @@ impl ValueReader {
         }
     }
 
+    /// Whether no line break precedes the call that begins in `rest`.
+    fn begins_call_inline(&self, rest: &[u8]) -> bool {
+        let calls = self.plan.starts.iter().filter_map(|start| memchr::memmem::find(rest, start));
+        calls.min().is_some_and(|at| !rest[..at].contains(&b'\n'))
+    }
+
     /// Begins a doubt about whether the value ended at `end`: the held bytes wait for the rest.
     pub(super) fn begin_doubt(&mut self, end: usize, marked: bool) {
+        let inline = self.is_inline() && !self.held.starts_with(b"\n");
         self.count_closing();
         let bytes = std::mem::take(&mut self.held);
-        self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked });
+        self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked, inline });
     }
 
     /// Decides a doubt for which no more bytes may be held: the end of the value if the end marker followed its closing
     /// tag, `Some(None)` if the tag is part of the value.
     pub(super) fn doubt_over(&self) -> Option<Option<usize>> {
         let doubt = self.doubt.as_ref().filter(|doubt| doubt.bytes.len() > DOUBT)?;
-        Some(doubt.marked.then_some(doubt.end))
+        Some((doubt.marked && !doubt.inline).then_some(doubt.end))
     }
 
     /// Number of further bytes to hold for a doubt.
@@ -343,7 +373,7 @@ impl ValueReader {
 
     /// The text ends here: returns where the value ended, if it did, and whether the doubtful bytes are part of it.
     pub(super) fn end_of_text(&self) -> Option<(usize, bool)> {
-        let closing = [&self.plan.tail[..], b""].into_iter().find_map(|before| {
+        let closing = [self.tail(), b""].into_iter().find_map(|before| {
             let rest = self.held.strip_prefix(before).filter(|_| !self.cdata)?;
             let line = before.ends_with(b"\n") || self.line_start;
             let (closes, length) = self.closes(rest, line);
@@ -400,15 +430,70 @@ impl ValueReader {
         self.begins_call(after)
     }
 
+    /// The white space before the closing tag that is not part of the value. Where none follows the opening tag, none
+    /// precedes the closing one.
+    fn tail(&self) -> &[u8] {
+        let compact = !self.plan.lead.is_empty() && !self.led && self.sink != Sink::Start;
+        if compact { &[] } else { &self.plan.tail }
+    }
+
+    /// Whether the next byte is inside of a line, in a value whose tags are on lines of their own.
+    pub(super) fn is_inline(&self) -> bool {
+        self.led && !self.line_start && self.sink == Sink::Text
+    }
+
+    /// Whether the next bytes are quoted: after a quote, or in a code fence.
+    fn is_quoted(&self, output: &Output) -> bool {
+        let text = output.text.get(self.text_from..).filter(|_| self.sink == Sink::Text).unwrap_or_default();
+        self.after_quote || text.matches("```").count() % 2 == 1
+    }
+
+    /// Whether `rest` closes an element around the value.
+    fn ends_around(&self, rest: &[u8], around: &Around<'_>) -> Is {
+        let tags = around.frames.iter().map(|frame| &frame.closing[..]).filter(|tag| *tag != self.closing);
+        any(tags.map(|tag| begins(tag, rest)))
+    }
+
+    /// Whether another call of a known tool begins with `rest`, perhaps after the markers that end this one.
+    fn another_call(&self, mut rest: &[u8], calls: &Calls) -> Is {
+        let plan = &self.plan;
+        if plan.start.is_empty() || !calls.knows_tools() {
+            return Is::No;
+        }
+        let sections = plan.starts.iter().filter(|start| **start != plan.start);
+        for tag in [&plan.end, &plan.section_end].into_iter().chain(sections) {
+            match begins(tag, rest) {
+                Is::Yes => rest = &rest[tag.len()..],
+                Is::Perhaps => return Is::Perhaps,
+                Is::No => continue,
+            }
+            let Some(next) = skip_blank(rest) else { return Is::No };
+            rest = next;
+            if rest.is_empty() {
+                return Is::Perhaps;
+            }
+        }
+        if begins(&plan.start, rest) != Is::Yes {
+            return begins(&plan.start, rest);
+        }
+        let name = &rest[plan.start.len()..];
+        let length = name.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-.:/".contains(byte)).count();
+        match std::str::from_utf8(&name[..length]) {
+            _ if length == name.len() && length <= NAME => Is::Perhaps,
+            Ok(name) if calls.is_known_tool(name) => Is::Yes,
+            _ => Is::No,
+        }
+    }
+
     /// Whether `bytes` begin another call, or the section around it.
     fn begins_call(&self, bytes: &[u8]) -> Is {
         any(self.plan.starts.iter().map(|start| begins(start, bytes)))
     }
 
     /// Whether `rest` begins another argument that the tool has and that did not come yet.
-    fn next_key(&self, rest: &[u8], line: bool, given: &[String], calls: &Calls) -> (Is, String) {
+    fn next_key(&self, rest: &[u8], line: bool, around: &Around<'_>, calls: &Calls) -> (Is, String) {
         let no = (Is::No, String::new());
-        if !line || self.depth > 0 {
+        if !line || self.depth > 0 && calls.tool().is_none() {
             return no;
         }
         let Some(after) = rest.strip_prefix(&self.plan.key_start[..]) else {
@@ -426,10 +511,22 @@ impl ValueReader {
             _ => return no,
         }
         let known = match calls.tool().and_then(|tool| tool.parameters.as_ref()) {
+            Some(schema) if self.depth > 0 => match around.path.split_last() {
+                Some((Step::Item, _)) => key == "item",
+                Some((own, outer)) => {
+                    let step = Step::Member(key.to_owned());
+                    step != *own && !schema::types(schema, outer.iter().chain([&step])).is_unknown()
+                }
+                None => false,
+            },
             Some(schema) => schema::knows(schema, key),
             None => !self.plan.nested,
         };
-        if known && !given.iter().any(|given| given == key) { (Is::Yes, key.to_owned()) } else { no }
+        if known && (self.depth > 0 || !around.given.iter().any(|given| given == key)) {
+            (Is::Yes, key.to_owned())
+        } else {
+            no
+        }
     }
 
     /// Whether the text ends with the end marker, with the closing tag before it missing.
