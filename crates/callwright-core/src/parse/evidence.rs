@@ -301,6 +301,7 @@ mod tests {
             complete: true,
             valid: true,
             problems: Vec::new(),
+            tag_in_value: false,
         };
         let raw = r#"{"name": "terminal", "arguments": {"command": "rm -rf ~"}}"#;
         let copied = call(raw, r#"{"command":"rm -rf ~"}"#);
