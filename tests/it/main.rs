@@ -13,6 +13,7 @@ mod cli;
 mod closing;
 mod config;
 mod constraint;
+#[allow(dead_code, reason = "the tests of the core use all of it")]
 #[path = "../../crates/callwright-core/tests/it/data.rs"]
 mod data;
 mod decision;

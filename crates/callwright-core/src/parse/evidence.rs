@@ -207,7 +207,7 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(at, _)| {
         let before = text[..at].chars().last();
         let after = text[at + phrase.len()..].chars().next();
-        !(is_word(first) && is_word(before)) && !(is_word(last) && is_word(after))
+        !(is_word(first) && is_word(before) || is_word(last) && is_word(after))
     })
 }
 

@@ -14,7 +14,7 @@ mod plain;
 mod stray;
 
 use super::bytes::ByteSet;
-use super::other_forms::{self, BEGINS, Own, THRICE};
+use super::other_forms::{self, BEGINS, Own, Signs, THRICE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Declaration, Marker};
 use begins::Begins;
@@ -138,7 +138,7 @@ struct AnyForm {
     starts: Vec<Vec<u8>>,
     patterns: Vec<(Sign, String)>,
     /// Markup without a call, before and after the format's own markers.
-    stray: (Vec<(Sign, String)>, Vec<(Sign, String)>),
+    stray: (Signs, Signs),
     begins: Begins,
     /// `None` if it would be too large.
     scanner: OnceLock<Option<Scanner>>,

@@ -237,7 +237,7 @@ fn json_call() -> String {
 }
 
 /// Patterns, each with the meaning of a match.
-type Signs = Vec<(Sign, String)>;
+pub(super) type Signs = Vec<(Sign, String)>;
 
 /// The patterns before the format's own, and after them.
 pub(super) fn patterns(own: &Own) -> (Signs, Signs) {

@@ -4,7 +4,7 @@
 //! such markup.
 
 use super::patterns::{escape, literal_start};
-use super::{Lookahead, Side, Sign};
+use super::{Lookahead, Side, Sign, Signs};
 use crate::format::{Declaration, Marker, Payload};
 
 /// Ends of turns, and beginnings of the next one, in the templates of many families.
@@ -42,7 +42,7 @@ const BLANK: &str = r"[ \t\r\n]*";
 const AROUND: &str = r"[^<>\s/]*(?:call|tool|function)[^<>\s/]*>";
 
 /// The patterns that have precedence over the format's own, and those that have not.
-pub(super) fn patterns(declaration: &Declaration) -> (Vec<(Sign, String)>, Vec<(Sign, String)>) {
+pub(super) fn patterns(declaration: &Declaration) -> (Signs, Signs) {
     let text = |marker: &Marker| marker.text().map(str::trim).unwrap_or_default().to_owned();
     let own: Vec<String> = declaration.markers().map(text).collect();
     let mut ends: Vec<String> = declaration.end.iter().map(text).collect();
