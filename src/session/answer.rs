@@ -298,7 +298,8 @@ fn parser_options(request: &AnswerRequest, prompt_tail: &str) -> ParserOptions {
             set.other_forms = if only_text { OtherForms::Off } else { options.other_forms };
             // Then the grammar leaves no room for anything but calls.
             let required = matches!(options.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
-            set.trusted = required && options.constrain != Mode::Off;
+            set.constrained = options.constrain != Mode::Off;
+            set.trusted = required && set.constrained;
         })
         .answering(&request.messages)
 }

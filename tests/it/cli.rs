@@ -373,30 +373,6 @@ fn parse_takes_lines_tails_and_texts_that_stop_early() {
     insta::assert_snapshot!(ran.out);
 }
 
-/// The prompt's end is what the template writes there, unless it is given. The end of a turn is no content.
-#[test]
-fn a_template_says_how_its_prompts_and_turns_end() {
-    let home = tempfile::tempdir().unwrap();
-    let source = "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}<think>{{ \
-                  m.reasoning_content }}</think>{% endif %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}<do>{{ \
-                  {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}</do>{% endfor %}<|end|>{% \
-                  endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<|assistant|><think>\
-                  {% endif %}";
-    let template = home.path().join("chat.jinja");
-    std::fs::write(&template, source).unwrap();
-    let text = "It is late.</think>Noon.<|end|>";
-    let read = |more: &[&str]| {
-        let mut command = callwright(home.path());
-        let ran = run(command.arg("parse").arg("--template").arg(&template).args(more).write_stdin(text));
-        let message: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
-        (message["content"].clone(), message["reasoning_content"].clone())
-    };
-    assert_eq!(read(&[]), ("Noon.".into(), "It is late.".into()));
-    let line = serde_json::json!({"template": template, "input": text}).to_string();
-    let batch = run(callwright(home.path()).args(["parse", "--batch"]).write_stdin(line));
-    assert!(batch.out.contains("\"content\":\"Noon.\""), "{batch:?}");
-}
-
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn half_a_call_is_kept_apart_and_read_again() {

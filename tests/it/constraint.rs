@@ -8,6 +8,7 @@ use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Generation, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope};
+use callwright::parse::event::DiagnosticKind;
 use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::{ErrorKind, Session, Tools};
 use std::ops::ControlFlow;
@@ -133,7 +134,9 @@ fn a_model_that_writes_at_random_makes_calls_that_fit() {
             Constraint::new(&mut compiler, format, &tools, None, rules(Mode::Strict, Calls::Required)).unwrap();
         let (generation, text) = write(&mut *engine, &mut constraint, sampling, 120);
         let parsed = parse(&text, self::tools());
-        assert!(!parsed.calls.is_empty() && parsed.repairs.is_empty() && parsed.diagnostics.is_empty(), "{text}");
+        // A text may have a marker in it.
+        let reported = parsed.diagnostics.iter().any(|said| said.kind != DiagnosticKind::TagInValue);
+        assert!(!parsed.calls.is_empty() && parsed.repairs.is_empty() && !reported, "{text}");
         assert!(parsed.calls.iter().all(|call| call.complete && call.valid), "{seed} {:?} {text}", generation.end);
     }
 }

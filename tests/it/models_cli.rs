@@ -228,18 +228,6 @@ fn inspect_shows_what_a_model_is() {
     assert_eq!(facts["problem"], serde_json::Value::Null);
 }
 
-/// A model without a chat template and without the tokens of ChatML is asked in plain text, also by `inspect`.
-#[test]
-fn inspect_names_the_format_that_a_session_chooses() {
-    let home = tempfile::tempdir().unwrap();
-    let path = GgufBuilder::tiny().remove("tokenizer.chat_template").write(home.path(), "base.gguf");
-    let inspected = run(callwright(home.path()).args(["inspect", "--json"]).arg(&path));
-    let facts: serde_json::Value = serde_json::from_str(&inspected.out).unwrap();
-    let checked = run(callwright(home.path()).args(["template", "check", "--json"]).arg(&path));
-    let report: serde_json::Value = serde_json::from_str(&checked.out).unwrap_or_else(|_| panic!("{checked:?}"));
-    assert_eq!((&facts["tool_calls"], facts["tool_calls"].is_string()), (&report["why"], true), "{inspected:?}");
-}
-
 #[test]
 fn inspect_shows_a_broken_model_and_fails() {
     let home = tempfile::tempdir().unwrap();

@@ -147,6 +147,8 @@ pub struct Parser {
     sources: Sources,
     /// Whether all calls are meant.
     trusted: bool,
+    /// Whether a grammar holds calls from their beginning on.
+    constrained: bool,
     /// The open section, if it has no call yet.
     section: Option<Section>,
     payload: Option<Box<dyn PayloadReader>>,
@@ -223,6 +225,7 @@ impl Parser {
             recent: Recent::default(),
             sources: Sources::new(&options.sources),
             trusted: options.trusted,
+            constrained: options.constrained,
             section: None,
             payload: None,
             spare,

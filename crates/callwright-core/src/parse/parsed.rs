@@ -46,6 +46,9 @@ pub struct ParserOptions {
     pub sources: Vec<String>,
     /// Whether every call is meant, because a grammar makes the model call.
     pub trusted: bool,
+    /// Whether a grammar holds calls from their beginning on. A call without markers then counts at the answer's beginning,
+    /// whatever follows it.
+    pub constrained: bool,
 }
 
 impl ParserOptions {
@@ -80,6 +83,7 @@ impl Default for ParserOptions {
             other_forms: OtherForms::default(),
             sources: Vec::new(),
             trusted: false,
+            constrained: false,
         }
     }
 }

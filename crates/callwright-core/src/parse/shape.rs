@@ -2,7 +2,7 @@
 //!
 //! It stays text. But whoever expects a call should know that one may be there, so it is reported.
 
-use super::Parser;
+use super::{OtherForms, Parser};
 use crate::parse::event::DiagnosticKind;
 use crate::tool::Tools;
 use std::ops::Range;
@@ -27,7 +27,9 @@ impl Parser {
     pub(super) fn report_shape(&mut self) {
         let said =
             |kind: &DiagnosticKind| matches!(kind, DiagnosticKind::OtherForm { .. } | DiagnosticKind::NoCall { .. });
-        if !self.calls.done.is_empty() || self.calls.diagnostics.iter().any(|diagnostic| said(&diagnostic.kind)) {
+        let off = self.forms.mode == OtherForms::Off;
+        if off || !self.calls.done.is_empty() || self.calls.diagnostics.iter().any(|diagnostic| said(&diagnostic.kind))
+        {
             return;
         }
         let (text, _) = self.text.tail(SEARCHED);

@@ -107,6 +107,9 @@ impl Parser {
 
     /// How far a call in the format's own form, which has no markers, is meant.
     pub(super) fn weigh_own_form(&self, before: &[u8]) -> Result<Option<Doubt>, NoCall> {
+        if self.constrained && self.text.is_at_beginning(before) {
+            return Ok(None);
+        }
         if introduces_quotation(&self.text.before(before, TAIL)) {
             Err(NoCall::Introduced)
         } else {
