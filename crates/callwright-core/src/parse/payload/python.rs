@@ -239,7 +239,7 @@ impl PythonPayload {
             let takes_object = first.is_some_and(|types| types.is_unknown() || types.has(Types::OBJECT));
             self.arguments.name_parameters(names, takes_object);
         }
-        self.arguments.know_tools(calls.tools());
+        self.arguments.know_tools(calls.tools().filter(|_| calls.repair));
         self.state = if self.raw_values && self.repair { State::Raw } else { State::Arguments };
     }
 
