@@ -3,6 +3,7 @@
 use super::{Parser, Section};
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::{Context, Found, Scanner, Side};
+use crate::parse::other_forms::look::TAIL;
 use crate::parse::payload::Terminator;
 use serde_json::Value;
 use std::ops::Range;
@@ -110,6 +111,11 @@ impl Parser {
         }
         let after_call = found.start == 0 && self.text.only_blank_since_call().is_some();
         if !self.calls.repair || found.sign.exact && !after_call {
+            return false;
+        }
+        // A text that shows how calls are written has both tags.
+        let tag = String::from_utf8_lossy(&held[found.start..found.end]).trim().replacen('/', "", 1);
+        if !after_call && self.text.tail(TAIL).0.contains(tag.trim_end_matches('>')) {
             return false;
         }
         self.stray_markup(&held[found.start..found.end]);
