@@ -170,7 +170,9 @@ impl Own {
     fn has(&self, start: &str, payload: &Payload) -> bool {
         let otherwise = match (&self.payload, payload) {
             (Payload::Json(_) | Payload::Named(_), Payload::Tagged(_)) => true,
-            (Payload::Named(own), Payload::Named(other)) => own.head.forms != other.head.forms,
+            (Payload::Named(own), Payload::Named(other)) => {
+                !other.head.forms.iter().any(|form| own.head.forms.contains(form))
+            }
             _ => false,
         };
         self.reserved.iter().any(|own| own == start) && !otherwise
