@@ -666,8 +666,8 @@ impl Parser {
             }
             return self.give_held(held);
         };
-        let refused = !found.sign.exact && !self.calls.repair;
-        if self.payload.is_some() && !refused {
+        let is_payload = self.payload.is_some() && self.is_payload(&held, found, context);
+        if self.payload.is_some() && !is_payload {
             let (taken, again) = self.feed(&held[..found.start], self.at, false);
             if let Some(from) = again {
                 // The call ended before the marker, or its context changed.
@@ -685,7 +685,14 @@ impl Parser {
         let pending = std::mem::take(&mut self.pending);
         let acted = match context {
             Context::Text | Context::AnyForm | Context::Reasoning => self.marker_in_prose(&held, &mut found),
-            Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
+            Context::Structure | Context::String | Context::Raw => {
+                if is_payload {
+                    self.leave_in_payload(&held, found);
+                } else {
+                    self.marker_in_call(&held, found, context);
+                }
+                !is_payload
+            }
         };
         if !acted {
             self.pending = pending;

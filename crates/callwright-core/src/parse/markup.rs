@@ -113,16 +113,34 @@ impl Parser {
         if !self.calls.repair || found.sign.exact && !after_call {
             return false;
         }
-        // A text that shows how calls are written has both tags.
-        let tag = String::from_utf8_lossy(&held[found.start..found.end]).trim().replacen('/', "", 1);
-        if !after_call && self.text.tail(TAIL).0.contains(tag.trim_end_matches('>')) {
+        let shown = if after_call { 0 } else { self.shown_tags(&held[found.start..found.end]) };
+        let start = found.start + shown;
+        if start == found.end {
             return false;
         }
-        self.stray_markup(&held[found.start..found.end]);
-        self.leave_prose(&held[..found.start]);
+        let place = place.start + shown..place.end;
+        self.stray_markup(&held[start..found.end]);
+        self.leave_prose(&held[..start]);
         self.text.after_markup_here();
         self.calls.diagnose(DiagnosticKind::StrayMarkup, place);
         true
+    }
+
+    /// Length of the closing tags at the beginning of `stray` whose opening tags are in the text: it shows how calls are
+    /// written.
+    fn shown_tags(&self, stray: &[u8]) -> usize {
+        let Ok(stray) = std::str::from_utf8(stray) else { return 0 };
+        let (text, _) = self.text.tail(TAIL);
+        let mut shown = 0;
+        while let Some(length) = stray[shown..].find('>').map(|at| at + 1) {
+            let tag = stray[shown..shown + length].trim();
+            let name = tag.strip_prefix("</").and_then(|tag| tag.strip_suffix('>'));
+            if !name.is_some_and(|name| text.contains(&format!("<{name}"))) {
+                break;
+            }
+            shown += length;
+        }
+        shown
     }
 
     /// An end marker without an open call: it may belong to a call in another form, or to the last call.
@@ -251,27 +269,34 @@ impl Parser {
         }
     }
 
-    /// A marker inside a call, in this context; `at` is the offset of `held`. False if it is part of the payload.
-    pub(super) fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) -> bool {
-        let offset = self.at;
+    /// Whether what looks like a marker inside a call is part of its payload.
+    pub(super) fn is_payload(&self, held: &[u8], found: Found, context: Context) -> bool {
         if found.sign.needs_tool() && !self.names_a_tool(&held[found.end..], found) {
-            return false;
-        }
-        if !found.sign.exact && !self.calls.repair {
-            let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
-            self.calls.diagnose(kind, offset + found.start..offset + found.end);
-            return false;
+            return true;
         }
         let within = context == Context::String && (found.sign.is_head() || found.sign.side == Side::Bare);
-        if within && !self.calls.repair {
-            return false;
+        if !self.calls.repair {
+            return within || !found.sign.exact;
         }
-        if within && !self.machinery.plan.quotes_json() {
+        let names_a_tool = || {
             let name = self.calls.name_in(&self.machinery, &held[found.end..]);
-            if !name.is_some_and(|name| self.calls.is_known_tool(&name)) {
-                return false;
-            }
+            name.is_some_and(|name| self.calls.is_known_tool(&name))
+        };
+        within && !self.machinery.plan.quotes_json() && !names_a_tool()
+    }
+
+    /// Reports a marker that would be repaired, and stays a part of the payload.
+    pub(super) fn leave_in_payload(&mut self, held: &[u8], found: Found) {
+        let names_no_tool = found.sign.needs_tool() && !self.names_a_tool(&held[found.end..], found);
+        if !found.sign.exact && !self.calls.repair && !names_no_tool {
+            let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
+            self.calls.diagnose(kind, self.at + found.start..self.at + found.end);
         }
+    }
+
+    /// A marker inside a call, in this context; `at` is the offset of `held`.
+    pub(super) fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) {
+        let offset = self.at;
         let matched = &held[found.start..found.end];
         // In a string, the match includes the brackets and the line break before the marker.
         let before = match context {
@@ -293,7 +318,7 @@ impl Parser {
             }
             // Another call in the same list.
             Side::Bare => {
-                let Some(payload) = &mut self.payload else { return false };
+                let Some(payload) = &mut self.payload else { return };
                 let ending =
                     payload.end(Terminator::NextCall, tail, place.start, self.machinery.stops(), &mut self.calls);
                 self.calls.keep(tail);
@@ -325,7 +350,6 @@ impl Parser {
             }
         }
         self.at = offset;
-        true
     }
 
     /// Ends a section. If it has no call, the intended call may be lost in the text, so this is reported.

@@ -42,6 +42,7 @@ pub(super) struct Trial {
     hiding: bool,
     pending: bool,
     opened: usize,
+    refused: usize,
     section: Option<super::Section>,
     forms: other_calls::Mark,
 }
@@ -224,6 +225,7 @@ impl Parser {
             hiding: self.hiding,
             pending: self.pending,
             opened: self.opened,
+            refused: self.refused,
             section: self.section.clone(),
             forms: self.forms.mark(),
         });
@@ -383,6 +385,7 @@ impl Parser {
             self.forms.rewind(trial.forms);
             (self.scan, self.candidate) = (START, None);
             self.held.clear();
+            self.refused = trial.refused;
             match trial.doubt {
                 Doubt::Form => self.refused = until,
                 Doubt::Reasoning | Doubt::Quoted(_) => self.quoted_to = until,
