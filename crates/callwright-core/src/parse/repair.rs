@@ -440,7 +440,7 @@ impl Transducer {
         }
     }
 
-    /// Another call, which began at offset `call`, stands where this one goes on: a parenthesis or a quote is missing.
+    /// Another call, which began at offset `call`, comes where this one should go on: a parenthesis or a quote is missing.
     fn end_before_call(&mut self, call: usize) -> bool {
         self.parameters.called = Some(call);
         self.give_up();

@@ -254,7 +254,7 @@ pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, Str
     Some((sign, format!("{section}(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", start.pattern())))
 }
 
-/// Another call in a string whose quote is missing. A name right behind a quote cannot be in a string of JSON; in the
+/// Another call in a string whose quote is missing. A name right after a quote cannot be in a string of JSON; in the
 /// strings of other notations, the name has to be a tool's.
 pub(super) fn call_in_string(declaration: &Declaration) -> Vec<(Sign, String)> {
     let blank = r"[ \t\r\n]{0,8}";

@@ -236,7 +236,7 @@ impl TaggedPlan {
         })
     }
 
-    /// The types that this word stands for.
+    /// The types that this word means.
     pub(super) fn word(&self, word: &str) -> Option<Types> {
         let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
         self.words.iter().find(known).map(|(_, types)| *types)

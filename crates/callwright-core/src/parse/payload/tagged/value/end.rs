@@ -227,7 +227,7 @@ impl ValueReader {
                 Is::Perhaps => wait = true,
                 Is::No => {}
             }
-            // In a layout of lines, what stands in a line is text, as is what is quoted.
+            // In a layout of lines, what is inside a line is text, as is what is quoted.
             match if self.led && !line && !self.is_settled() { Is::No } else { self.another_call(rest, calls) } {
                 Is::Yes if !self.is_quoted(output) => return Verdict::End(ValueEnd::Marker(from)),
                 Is::Perhaps => wait = true,
