@@ -386,6 +386,9 @@ impl Parser {
 
     fn send(&mut self, emit: &mut impl FnMut(Event)) {
         let certain = self.certain_events();
+        if !self.trials.is_empty() {
+            self.calls.join_deltas(certain);
+        }
         self.sent_events(certain);
         for mut event in self.calls.events.drain(..certain) {
             match &mut event {

@@ -94,8 +94,13 @@ fn held(case: &Case) -> usize {
         fed += piece.len();
         // The open call's raw text is everything that was fed. Arguments before the call's name are sent once it is
         // known; an escape takes six bytes for one.
-        let arguments = if case.before.contains("{\"input\": {") { 6 * fed } else { arguments };
-        let mut outputs = [if case.before.is_empty() { 0 } else { fed }, arguments, text];
+        // A call without markers is held until it is clear that it is one: its arguments, the text to read again, and what
+        // follows.
+        let doubtful = case.format.start.is_none() && case.format.section.is_none() && !case.before.is_empty();
+        let late = doubtful || case.before.contains("{\"input\": {");
+        let arguments = if late { 6 * fed } else { arguments };
+        let mut outputs = vec![if case.before.is_empty() { 0 } else { fed }, arguments, text];
+        outputs.extend([arguments, fed, fed].into_iter().filter(|_| doubtful));
         let mut blocks = LARGEST.each_ref().map(|slot| slot.load(Relaxed));
         outputs.sort_unstable_by(|a, b| b.cmp(a));
         blocks.sort_unstable_by(|a, b| b.cmp(a));

@@ -161,6 +161,24 @@ impl Calls {
         self.open = None;
     }
 
+    /// Joins adjacent deltas of one kind from the event `from` on: they are held for long.
+    pub(crate) fn join_deltas(&mut self, from: usize) {
+        let mut held = self.events.split_off(from.min(self.events.len()));
+        held.dedup_by(|next, last| match (next, last) {
+            (Event::CallArguments { id: next, delta: more }, Event::CallArguments { id, delta }) if next == id => {
+                delta.push_str(more);
+                true
+            }
+            (Event::Text { delta: more }, Event::Text { delta })
+            | (Event::Reasoning { delta: more }, Event::Reasoning { delta }) => {
+                delta.push_str(more);
+                true
+            }
+            _ => false,
+        });
+        self.events.append(&mut held);
+    }
+
     /// A call begins at offset `start`.
     pub(crate) fn open(&mut self, start: usize) {
         self.doubled = false;

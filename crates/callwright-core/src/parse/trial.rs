@@ -17,10 +17,10 @@ use super::other_forms::look::TAIL;
 use super::text::{self, Text};
 use std::ops::Range;
 
-/// Bytes of the model's text to keep, so that a call's beginning can be read again.
+/// Bytes of the model's text to keep, so that a call's beginning can be read again: more than are held as a marker.
 const RECENT: usize = 4 << 10;
-/// Number of bytes after which older ones are dropped.
-const MOST_RECENT: usize = 64 << 10;
+/// Number of bytes from which on older ones are dropped.
+const MOST_RECENT: usize = 8 << 10;
 
 /// The state before a doubtful call.
 #[derive(Debug)]
@@ -66,19 +66,18 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Adds bytes; drops those that no trial needs.
+    /// Drops bytes that no trial needs, and adds others.
     pub(super) fn push(&mut self, bytes: &[u8], needed: Option<usize>) {
-        self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() > MOST_RECENT + bytes.len() {
+        if self.bytes.len() > MOST_RECENT {
             let end = self.from + self.bytes.len();
-            let keep = needed.unwrap_or(end).min(end.saturating_sub(RECENT + bytes.len()));
-            let dropped = keep.saturating_sub(self.from);
+            let dropped = needed.unwrap_or(end).min(end - RECENT).saturating_sub(self.from);
             // Dropping few bytes at a time would take quadratic time.
             if dropped >= self.bytes.len() / 2 {
                 self.bytes.drain(..dropped);
                 self.from += dropped;
             }
         }
+        self.bytes.extend_from_slice(bytes);
     }
 
     fn since(&self, at: usize) -> Vec<u8> {
