@@ -348,7 +348,9 @@ pub(super) mod verify {
         if found == expected {
             return Ok(());
         }
-        if let Ok(blob) = std::fs::canonicalize(path) {
+        if let Ok(blob) = std::fs::canonicalize(path)
+            && is_in_cache(path, &blob)
+        {
             std::fs::remove_file(&blob).map_err(|e| Error::io("remove", &blob, &e))?;
         }
         if path.symlink_metadata().is_ok() {
@@ -357,6 +359,14 @@ pub(super) mod verify {
         Err(wrong_sum(name, &found, expected).hint(
             "the file was removed; pull it again. If its makers replaced it, the sha256 in models.toml is out of date",
         ))
+    }
+
+    /// Whether the content of a file in the cache is in the folder of the same repository. A link may lead anywhere.
+    fn is_in_cache(path: &Path, blob: &Path) -> bool {
+        let is_repository =
+            |folder: &&Path| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("models--"));
+        let repository = path.ancestors().filter(is_repository).last().and_then(|folder| folder.canonicalize().ok());
+        repository.is_some_and(|repository| blob.starts_with(repository))
     }
 
     pub(in super::super) fn wrong_sum(name: &str, found: &str, expected: &str) -> Error {

@@ -10,6 +10,9 @@ use sha2::{Digest, Sha256};
 pub const REPO: &str = "org/model-GGUF";
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
+/// Answers a request in place of the hub: given its path and its headers, with all that is sent.
+pub type Answering = Box<dyn FnMut(&str, &HashMap<String, String>) -> Option<String> + Send>;
+
 /// How the hub behaves; may be changed while it runs.
 #[derive(Default)]
 pub struct Behaviour {
@@ -31,6 +34,8 @@ pub struct Behaviour {
     pub stall: bool,
     /// Ends content early, as if it were whole.
     pub lie_about_length: bool,
+    /// Answers some requests in its own way.
+    pub answering: Option<Answering>,
 }
 
 /// A running hub.
@@ -90,6 +95,10 @@ fn answer(mut stream: TcpStream, behaviour: &Mutex<Behaviour>, log: &Mutex<Vec<S
     log.lock().unwrap().push(format!("{path} {range}"));
 
     let mut behaviour = behaviour.lock().unwrap();
+    if let Some(answer) = behaviour.answering.as_mut().and_then(|answering| answering(&path, &headers)) {
+        let _ = stream.write_all(answer.as_bytes());
+        return finish(stream);
+    }
     if let Some(page) = behaviour.page {
         return respond(&mut stream, "200 OK", &[("Content-Type", "text/html")], page.as_bytes());
     }

@@ -30,6 +30,8 @@ mod headers;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]
+mod hub_hostile;
+#[cfg(feature = "hub")]
 mod hub_server;
 mod inferred;
 mod llama_args;
@@ -60,9 +62,12 @@ mod sampling;
 mod schemas;
 #[cfg(all(feature = "serve", feature = "bundled-model"))]
 mod serve;
+#[cfg(all(feature = "serve", feature = "bundled-model", target_os = "linux"))]
+mod serve_hostile;
 #[cfg(all(feature = "serve", feature = "bundled-model"))]
 mod serve_page;
 mod session;
 mod stdin;
+mod terminal;
 mod tolerance;
 mod training;
