@@ -3,7 +3,7 @@
 use super::generation::Constrain;
 use super::hardware::HardwareOptions;
 use super::input::positive;
-use super::{DONE, notice, size};
+use super::{DONE, notice, screen, size};
 use crate::serve::{OwnTools, ServeOptions, Server, StreamArguments};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
@@ -191,6 +191,9 @@ pub fn run(args: ServeArgs) -> Result<u8> {
     let load = args.hardware.load_options().with(|load| load.context = args.server.ctx);
     let call_threshold = args.call_threshold;
     let tools = args.mcp.as_deref().map(own_tools).transpose()?;
+    if tools.is_some() {
+        args.server.warn_of_tools()?;
+    }
     let options = args.server.options(args.model, args.models, hub, load, args.parallel)?;
     serve(ServeOptions {
         tools,
@@ -224,6 +227,24 @@ fn serve(options: ServeOptions) -> Result<u8> {
 }
 
 impl ServerOptions {
+    /// Says who can run the tools of --mcp, if that may be anybody.
+    fn warn_of_tools(&self) -> Result<()> {
+        if key(self.api_key_file.as_ref())?.is_some() {
+            return Ok(());
+        }
+        let every_page = self.cors.iter().any(|origin| origin == "*");
+        let given = [
+            ("--cors '*'", every_page, "every web page"),
+            ("--no-auth", self.no_auth, "every machine that reaches it"),
+        ];
+        for (option, _, who) in given.into_iter().filter(|(_, given, _)| *given) {
+            notice(&format!(
+                "{option} lets {who} run the tools of --mcp, and nobody is asked; --api-key-file FILE keeps out who does not have the key"
+            ));
+        }
+        Ok(())
+    }
+
     /// The options of a server of these models.
     fn options(
         self,
@@ -275,7 +296,7 @@ impl ServerOptions {
 fn ready(address: SocketAddr, models: &[String], with_key: bool) {
     let key = if with_key { " -H \"Authorization: Bearer $KEY\"" } else { "" };
     let body = r#"{"messages": [{"role": "user", "content": "What time is it in Oslo?"}], "tools": [{"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}"#;
-    let mut out = std::io::stdout().lock();
+    let mut out = screen::data();
     // Nobody may read it.
     let _ = writeln!(
         out,

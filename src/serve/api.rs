@@ -8,20 +8,21 @@ mod responses;
 mod server;
 mod tools;
 
+use super::bodies::Held;
 use super::job::{Chat, Job, Work};
 use super::queue::Full;
 use super::refusal::Refusal;
 use super::updates::{Answer, Inbox, Update, channel};
 use super::{Server, guard};
 use crate::generate::TokenProbability;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -63,30 +64,59 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .with_state(server)
 }
 
+/// A whole body, and the room that it takes until it is dropped.
+struct Received {
+    bytes: Vec<u8>,
+    held: Held,
+}
+
 /// The whole body of a request.
-async fn body(server: &Server, body: Body) -> Result<Bytes, Refusal> {
-    let most = server.options.max_body;
-    match tokio::time::timeout(BODY, to_bytes(body, most)).await {
-        Ok(Ok(bytes)) => {
-            if server.options.log_requests {
-                (server.options.notice)(&format!("request: {}", String::from_utf8_lossy(&bytes)));
-            }
-            Ok(bytes)
-        }
-        Ok(Err(error)) => {
-            let too_large =
-                std::error::Error::source(&error).is_some_and(|source| source.to_string().contains("limit"));
-            if too_large {
-                let message = format!("the request body has more than {most} bytes (--max-body)");
-                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
-            }
-            Err(Refusal::invalid(format!("the request body cannot be read: {error}")))
-        }
-        Err(_) => {
-            let message = format!("the request body did not arrive within {} seconds", BODY.as_secs());
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
-        }
+async fn body(server: &Server, body: Body) -> Result<Received, Refusal> {
+    let Ok(read) = tokio::time::timeout(BODY, receive(server, body)).await else {
+        let message = format!("the request body did not arrive within {} seconds", BODY.as_secs());
+        return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message));
+    };
+    let whole = read?;
+    if server.options.log_requests {
+        // On one line: what is in a body must not look like another message.
+        let text = String::from_utf8_lossy(&whole.bytes).replace('\n', "\\n");
+        (server.options.notice)(&format!("request: {text}"));
     }
+    Ok(whole)
+}
+
+async fn receive(server: &Server, body: Body) -> Result<Received, Refusal> {
+    let most = server.options.max_body;
+    let too_large = || {
+        let message = format!("the request body has more than {most} bytes (--max-body)");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+    };
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    // The system gives the memory once it is written to.
+    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    if announced.is_some_and(|length| bytes.try_reserve_exact(length).is_err()) {
+        return Err(no_memory());
+    }
+    let mut whole = Received { bytes, held: Held::none(&server.bodies) };
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| Refusal::invalid(format!("the request body cannot be read: {error}")))?;
+        if whole.bytes.len() + chunk.len() > most {
+            return Err(too_large());
+        }
+        if !whole.held.take(chunk.len()) {
+            return Err(no_memory());
+        }
+        whole.bytes.extend_from_slice(&chunk);
+    }
+    Ok(whole)
+}
+
+fn no_memory() -> Refusal {
+    Refusal::unavailable("the bodies of other requests take all the memory that there is for them; try again")
 }
 
 /// What a request is about, in any dialect.
@@ -121,16 +151,20 @@ async fn ask<D: Send + 'static>(
     if server.is_ending() {
         return Err(Refusal::unavailable("the server is ending"));
     }
-    let bytes = body(server, request.into_body()).await?;
+    let Received { bytes, held } = body(server, request.into_body()).await?;
+    let held = Arc::new(held);
     let until = Instant::now() + server.options.timeout;
     let server = Arc::clone(server);
     // Reading a large body and loading a model both take a while.
     blocking(move || {
-        let (Asked { work, answers, model }, more) = read(super::job::object(&bytes)?)?;
+        let fields = super::job::object(&bytes)?;
+        // Each further answer reads them again.
+        let bytes = if fields.contains_key("n") { bytes } else { Vec::new() };
+        let (Asked { work, answers, model }, more) = read(fields)?;
         let (slot, note) = server.pool.find(model.as_deref())?;
         let host = server.pool.host(slot, &server)?;
         let (outbox, inbox) = channel();
-        server.watch(&inbox);
+        server.watch(&inbox.cancel);
         let mut first = Some(work);
         for number in 0..answers {
             let mut work = match first.take() {
@@ -141,7 +175,7 @@ async fn ask<D: Send + 'static>(
             if let (Work::Chat(chat), Some(note)) = (&mut work, &note) {
                 chat.notes.push(note.clone());
             }
-            host.push(Job { work, outbox: outbox.another(number), until }).map_err(full)?;
+            host.push(Job { work, outbox: outbox.another(number), until, _held: Arc::clone(&held) }).map_err(full)?;
         }
         Ok((Running { inbox, model: slot.id.clone() }, more))
     })

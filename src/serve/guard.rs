@@ -8,10 +8,11 @@ use super::refusal::Refusal;
 use super::{ServeOptions, Server};
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use axum::http::{Method, StatusCode};
+use axum::http::uri::Authority;
+use axum::http::{Method, StatusCode, Uri, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
@@ -34,33 +35,41 @@ impl Guard {
     }
 
     /// Whether a request may go on.
-    fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn check(&self, target: &Uri, version: Version, headers: &HeaderMap) -> Result<(), Refusal> {
         if headers.len() > HEADERS {
             let message = format!("{} headers are more than the {HEADERS} of a request", headers.len());
             return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too_many_headers", message));
         }
-        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        let host = text(header::HOST).unwrap_or_default();
-        if self.key.is_none() && !self.is_own(host) {
-            let message = format!(
-                "the host {host:?} is not known to be this server: use its address or localhost, or start it with --allow-host NAME"
-            );
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "unknown_host", message));
+        let host = one(headers, &header::HOST)?;
+        if host.is_none() && version == Version::HTTP_11 {
+            let message = "the header host is missing";
+            return Err(Refusal::new(StatusCode::BAD_REQUEST, "bad_header", message));
         }
-        if let Some(origin) = text(header::ORIGIN)
+        // A request may name the host in its first line, too.
+        let named = host.into_iter().chain(target.authority().map(Authority::as_str));
+        for host in named {
+            let is_own = host_name(host).is_some_and(|name| self.key.is_some() || self.is_own(name));
+            if !is_own {
+                let message = format!(
+                    "the host {host:?} is not known to be this server: use its address or localhost, or start it with --allow-host NAME"
+                );
+                return Err(Refusal::new(StatusCode::FORBIDDEN, "unknown_host", message));
+            }
+        }
+        if let Some(origin) = one(headers, &header::ORIGIN)?
             && !self.allows(origin)
-            && origin.split_once("://").map(|(_, rest)| rest) != Some(host)
+            && !host.is_some_and(|host| is_of(origin, host))
         {
-            let message = format!("pages of {origin} may not use this server; --cors {origin} allows it");
+            let message = format!("pages of {origin:?} may not use this server; --cors {origin} allows it");
             return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
         }
         let Some(key) = &self.key else { return Ok(()) };
-        if OPEN.contains(&path) {
+        if OPEN.contains(&target.path()) {
             return Ok(());
         }
-        let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-        let given = bearer.or_else(|| text(HeaderName::from_static("x-api-key"))).unwrap_or_default();
-        if bool::from(given.trim().as_bytes().ct_eq(key.as_bytes())) {
+        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let given = text(header::AUTHORIZATION).and_then(bearer).or_else(|| text(HeaderName::from_static("x-api-key")));
+        if bool::from(given.unwrap_or_default().trim().as_bytes().ct_eq(key.as_bytes())) {
             return Ok(());
         }
         let message = "the API key is missing or wrong; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`";
@@ -68,13 +77,8 @@ impl Guard {
     }
 
     /// Whether a client may call this server so. An address cannot be made to resolve to another one.
-    fn is_own(&self, host: &str) -> bool {
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-        };
-        name.is_empty()
-            || name.eq_ignore_ascii_case("localhost")
+    fn is_own(&self, name: &str) -> bool {
+        name.eq_ignore_ascii_case("localhost")
             || name.parse::<IpAddr>().is_ok()
             || self.host_names.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
@@ -84,16 +88,54 @@ impl Guard {
     }
 }
 
+/// The value of a header that a request has once, as text.
+fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match value.to_str().ok().filter(|text| !text.trim().is_empty() && values.next().is_none()) {
+        Some(text) => Ok(Some(text)),
+        None => {
+            let message = format!("the header {name} is empty, unreadable or there twice");
+            Err(Refusal::new(StatusCode::FORBIDDEN, "bad_header", message))
+        }
+    }
+}
+
+/// The name or address in `HOST[:PORT]`, an IPv6 address without its brackets; `None` for anything else.
+fn host_name(host: &str) -> Option<&str> {
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').filter(|(address, _)| address.parse::<Ipv6Addr>().is_ok())?,
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    (!name.is_empty() && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))).then_some(name)
+}
+
+/// Whether an origin is that of the pages of a host.
+fn is_of(origin: &str, host: &str) -> bool {
+    let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))
+}
+
+/// The key in `Bearer KEY`.
+fn bearer(value: &str) -> Option<&str> {
+    value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key)
+}
+
 /// Lets a request through or refuses it, answers what browsers ask before one, and counts it.
 pub(super) async fn check(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
     let allowed = origin.filter(|origin| origin.to_str().is_ok_and(|origin| server.guard.allows(origin)));
-    let path = request.uri().path().to_owned();
+    let target = request.uri().clone();
     let mut response = if request.method() == Method::OPTIONS && allowed.is_some() {
         StatusCode::NO_CONTENT.into_response()
-    } else if let Err(refusal) = server.guard.check(&path, request.headers()) {
+    } else if let Err(refusal) = server.guard.check(&target, request.version(), request.headers()) {
         // Anthropic's clients read errors in their own form.
-        if path.starts_with("/v1/messages") { refusal.response(refusal.anthropic()) } else { refusal.into_response() }
+        if target.path().starts_with("/v1/messages") {
+            refusal.response(refusal.anthropic())
+        } else {
+            refusal.into_response()
+        }
     } else {
         next.run(request).await
     };

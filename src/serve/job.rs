@@ -1,5 +1,6 @@
 //! What a client asks for, whatever the dialect of its request.
 
+use super::bodies::Held;
 use super::refusal::Refusal;
 use super::updates::Outbox;
 use crate::constraint::Mode;
@@ -9,8 +10,10 @@ use crate::message::{Body, Conversation, Message, adopt, check_asked};
 use crate::models::{self, ModelEntry};
 use crate::session::{Options, ToolChoice};
 use crate::tool::Tools;
+use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// One request, and where its answer goes.
@@ -19,6 +22,8 @@ pub(super) struct Job {
     pub outbox: Outbox,
     /// When it is to be over.
     pub until: Instant,
+    /// The room that its body takes.
+    pub _held: Arc<Held>,
 }
 
 /// What is to be generated.
@@ -36,6 +41,8 @@ pub(super) enum Work {
 const BODY: &str = "request body";
 
 /// Limits of what a body may hold; beyond them a prompt is no work for a local model.
+/// Values of JSON, whatever they are: each takes a hundred bytes, where two may write it.
+const VALUES: usize = 500_000;
 const MESSAGES: usize = 10_000;
 const TOOLS: usize = 1_000;
 
@@ -229,11 +236,32 @@ pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
     if text.trim().is_empty() {
         return Err(Refusal::invalid("the request body is empty; expected a JSON object"));
     }
+    let values = values(body);
+    if values > VALUES {
+        let message =
+            format!("the request body has {values} values of JSON; {VALUES} are the most that a request may have");
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
+    }
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(other) => Err(Refusal::invalid(format!("the request body is {}; expected a JSON object", shown(&other)))),
         Err(error) => Err(Refusal::invalid(format!("the request body is not JSON: {error}"))),
     }
+}
+
+/// How many values a text of JSON has at most.
+fn values(text: &[u8]) -> usize {
+    let (mut values, mut in_string, mut escaped) = (1, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values
 }
 
 impl Chat {
@@ -245,7 +273,7 @@ impl Chat {
         if !fields.contains_key("messages") {
             return Err(Refusal::invalid("messages is missing; expected a list of messages"));
         }
-        let conversation = Conversation::from_json(&Value::Object(fields).to_string(), BODY)?;
+        let conversation = Conversation::from_value(Value::Object(fields)).map_err(|error| error.in_file(BODY))?;
         if conversation.messages.len() > MESSAGES {
             return Err(Refusal::invalid(format!("messages: more than {MESSAGES}")));
         }

@@ -5,11 +5,13 @@ use super::queue::{Full, Queue};
 use super::refusal::Refusal;
 use super::worker::{self, Shared};
 use super::{ServeOptions, Server};
+use crate::engine::{Engine, Token};
 use crate::error::nearest;
 use crate::models::bundled;
 use crate::session::Session;
 use crate::{Model, Result};
 use axum::http::StatusCode;
+use serde_json::json;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +45,8 @@ pub(super) struct Slot {
 /// A loaded model with its workers.
 pub(super) struct Host {
     shared: Arc<Shared>,
+    /// Knows the bytes of tokens. It does nothing that takes long.
+    words: Mutex<Box<dyn Engine>>,
     /// A session without a place in the queue: it writes and counts prompts, and does not generate.
     desk: Mutex<Session>,
     /// The size of its file in bytes.
@@ -183,6 +187,7 @@ impl Host {
         let builder = options.format.iter().fold(builder, crate::ModelBuilder::format);
         let model = Arc::new(builder.open(name)?);
         model.notices().iter().for_each(|text| (options.notice)(text));
+        let words = Mutex::new(model.engine());
         let desk = model.session()?;
         desk.notices().iter().for_each(|text| (options.notice)(text));
         let sequences = model.sequences(options.parallel)?;
@@ -205,7 +210,7 @@ impl Host {
         let workers = (0..count).map(start).collect::<std::io::Result<Vec<_>>>().map_err(|error| {
             crate::Error::new(crate::ErrorKind::Engine, format!("cannot start a thread for answers: {error}"))
         })?;
-        Ok(Host { shared, desk: Mutex::new(desk), size, workers: Mutex::new(workers) })
+        Ok(Host { shared, words, desk: Mutex::new(desk), size, workers: Mutex::new(workers) })
     }
 
     /// The size of a model's file, if it is here.
@@ -231,6 +236,16 @@ impl Host {
     /// Does something with the session that does not generate.
     pub(super) fn at_desk<T>(&self, work: impl FnOnce(&mut Session) -> T) -> T {
         work(&mut lock(&self.desk))
+    }
+
+    /// Writes tokens with their texts as JSON, separated by commas, the first of all without one before it.
+    pub(super) fn write_pieces(&self, tokens: &[Token], mut first: bool, into: &mut String) {
+        let words = lock(&self.words);
+        for token in tokens {
+            into.push_str(if std::mem::take(&mut first) { "" } else { "," });
+            let piece = String::from_utf8_lossy(words.token_bytes(*token));
+            into.push_str(&json!({"id": token, "piece": piece}).to_string());
+        }
     }
 
     fn close(&self) {

@@ -135,32 +135,43 @@ pub(super) struct Outbox {
 /// Where a client gets the updates of the answers to its request. Dropping it ends the answers.
 pub(super) struct Inbox {
     updates: UnboundedReceiver<(usize, Update)>,
-    cancel: Arc<AtomicBool>,
+    pub cancel: Cancel,
+}
+
+/// Ends what is done for a client. It is raised where it is dropped, which it is when the client leaves.
+#[derive(Default)]
+pub(super) struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// What is raised, as long as it is there.
+    pub(super) fn flag(&self) -> Weak<AtomicBool> {
+        Arc::downgrade(&self.0)
+    }
+
+    /// What is raised.
+    pub(super) fn raised(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Both ends, for one answer. They are not bounded, so that a client that reads slowly does not keep a place; an answer is not
 /// long.
 pub(super) fn channel() -> (Outbox, Inbox) {
     let (send, receive) = unbounded_channel();
-    let cancel = Arc::new(AtomicBool::new(false));
-    (Outbox { number: 0, updates: send, cancel: Arc::clone(&cancel) }, Inbox { updates: receive, cancel })
+    let cancel = Cancel::default();
+    (Outbox { number: 0, updates: send, cancel: cancel.raised() }, Inbox { updates: receive, cancel })
 }
 
 impl Inbox {
-    /// Raised to end the answer.
-    pub(super) fn cancel_flag(&self) -> Weak<AtomicBool> {
-        Arc::downgrade(&self.cancel)
-    }
-
     /// The next update, and the number of its answer; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<(usize, Update)> {
         self.updates.recv().await
-    }
-}
-
-impl Drop for Inbox {
-    fn drop(&mut self) {
-        self.cancel.store(true, Ordering::Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use super::updates::{Answer, Finish, Outbox, Streamer, Update};
 use crate::engine::llama::parallel::TurnEnd;
 use crate::engine::sampler::Sampler;
-use crate::engine::{Engine, Token};
+use crate::engine::{Engine, Token, check_length};
 use crate::format::Format;
 use crate::generate::{End, Guides, Limits, Probabilities, generate_with};
 use crate::model::Parallel;
@@ -71,7 +71,7 @@ pub(super) fn kind(work: &Work) -> Kind {
 pub(super) fn work(shared: &Shared, number: usize) {
     let mut known = Kind::default();
     let mut worker: Option<Worker<'_>> = None;
-    while let Some(Job { work, outbox, until }) = shared.queue.next(number, known) {
+    while let Some(Job { work, outbox, until, _held }) = shared.queue.next(number, known) {
         let began = Instant::now();
         let last = if until <= began {
             let message = "the request waited until its time was over (--timeout)";
@@ -201,6 +201,7 @@ impl<'s> Worker<'s> {
         let mut options = text.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
         let seed = shared.seed(&mut options, text.body.seed);
         let engine = &mut *self.engine;
+        check_length(engine, text.prompt.len())?;
         let pieces = [Piece { text: text.prompt.clone(), literal: false }];
         engine.prepare(&pieces, &options, Some(until));
         let prompt = engine.tokenize(&pieces)?;

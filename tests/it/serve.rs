@@ -9,16 +9,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running server.
-struct Server {
-    child: Child,
+pub(crate) struct Server {
+    pub(crate) child: Child,
     /// Its address and port.
-    at: String,
+    pub(crate) at: String,
     home: tempfile::TempDir,
 }
 
 impl Server {
     /// A server of the bundled model with these options.
-    fn start(options: &[&str]) -> Server {
+    pub(crate) fn start(options: &[&str]) -> Server {
         Server::start_in(tempfile::tempdir().unwrap(), options)
     }
 
@@ -32,7 +32,7 @@ impl Server {
         Server::of(tempfile::tempdir().unwrap(), &["proxy", "--port", "0", "--upstream", upstream])
     }
 
-    fn of(home: tempfile::TempDir, args: &[&str]) -> Server {
+    pub(crate) fn of(home: tempfile::TempDir, args: &[&str]) -> Server {
         let mut command = program(home.path());
         command.args(args).env("NO_PROXY", "*");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -47,11 +47,11 @@ impl Server {
         Server { child, at, home }
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.send(path, &body.to_string(), &[])
     }
 
-    fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) fn send(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = agent().post(format!("http://{}{path}", self.at));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -59,21 +59,21 @@ impl Server {
         Answer::of(request.send(body).unwrap())
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         Answer::of(agent().get(format!("http://{}{path}", self.at)).call().unwrap())
     }
 
-    fn chat(&self, body: &Value) -> Answer {
+    pub(crate) fn chat(&self, body: &Value) -> Answer {
         self.post("/v1/chat/completions", body)
     }
 
-    fn signal(&self) {
+    pub(crate) fn signal(&self) {
         let id = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
     }
 
     /// How many requests are being answered.
-    fn running(&self) -> u64 {
+    pub(crate) fn running(&self) -> u64 {
         let text = self.get("/metrics").text;
         let line = text.lines().find_map(|line| line.strip_prefix("callwright_requests_running{model=\"bundled\"} "));
         line.unwrap().parse().unwrap()
@@ -107,10 +107,10 @@ fn agent() -> ureq::Agent {
 
 /// A response.
 #[derive(Debug)]
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     headers: Vec<(String, String)>,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Answer {
@@ -120,11 +120,11 @@ impl Answer {
         Answer { status: response.status().as_u16(), headers, text: response.body_mut().read_to_string().unwrap() }
     }
 
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
@@ -189,21 +189,21 @@ fn tool(name: &str, description: &str, arguments: &[&str]) -> Value {
         "parameters": {"type": "object", "properties": properties, "required": arguments}}})
 }
 
-fn weather() -> Value {
+pub(crate) fn weather() -> Value {
     json!({
         "messages": [{"role": "user", "content": "What's the weather in Beijing tomorrow?"}],
         "tools": [tool("get_weather", "Get the weather", &["city", "date"])],
     })
 }
 
-fn with(body: &Value, more: Value) -> Value {
+pub(crate) fn with(body: &Value, more: Value) -> Value {
     let mut body = body.clone();
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     body
 }
 
 /// Generates until its limit.
-fn endless() -> Value {
+pub(crate) fn endless() -> Value {
     json!({"prompt": "Once upon a time", "max_tokens": 2000, "stream": true, "callwright": {}})
 }
 
@@ -562,7 +562,7 @@ fn tokens_have_their_probabilities() {
 }
 
 /// Sends a request and returns the connection once its answer has begun.
-fn begun(server: &Server, path: &str, body: &Value) -> BufReader<TcpStream> {
+pub(crate) fn begun(server: &Server, path: &str, body: &Value) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(&server.at).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let body = body.to_string();

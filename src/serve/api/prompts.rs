@@ -2,13 +2,24 @@
 
 use super::super::job::{Chat, ServerFields, object};
 use super::super::pool::Host;
-use super::{Refusal, Shared, blocking, body};
+use super::{Received, Refusal, Shared, blocking, body};
 use crate::engine::Token;
 use crate::template::Piece;
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use serde_json::{Map, Value, json};
+use std::convert::Infallible;
+use std::fmt::Write;
 use std::sync::Arc;
+
+/// The longest text to tokenize, in bytes. llama.cpp takes up to a hundred bytes of memory for each.
+const TEXT: usize = 16 << 20;
+/// How many tokens are written at a time.
+const AT_A_TIME: usize = 4096;
 
 /// Reads a body, finds its model, and answers with what `work` makes of both.
 pub(super) async fn with_model(
@@ -16,14 +27,19 @@ pub(super) async fn with_model(
     request: Request,
     work: impl FnOnce(Map<String, Value>, &Host, &super::Server) -> Result<Value, Refusal> + Send + 'static,
 ) -> Result<Json<Value>, Refusal> {
-    let bytes = body(&server, request.into_body()).await?;
+    let received = body(&server, request.into_body()).await?;
     blocking(move || {
-        let body = object(&bytes)?;
-        let (slot, _) = server.pool.find(body.get("model").and_then(Value::as_str))?;
-        let host = server.pool.host(slot, &server)?;
+        let (body, host) = read(&server, &received.bytes)?;
         work(body, &host, &server).map(Json)
     })
     .await
+}
+
+/// A body, and the model that it names.
+fn read(server: &super::Server, bytes: &[u8]) -> Result<(Map<String, Value>, Arc<Host>), Refusal> {
+    let body = object(bytes)?;
+    let (slot, _) = server.pool.find(body.get("model").and_then(Value::as_str))?;
+    Ok((body, server.pool.host(slot, server)?))
 }
 
 /// What the first model's prompts are written with.
@@ -53,31 +69,53 @@ fn props_of(host: &Host) -> Value {
     })
 }
 
-/// A text → its tokens.
-pub(super) async fn tokenize(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
-    with_model(server, request, |body, host, _| {
-        let Some(text) = body.get("content").and_then(Value::as_str) else {
+/// A text → its tokens. They are written while they are sent: with its piece, a token takes many times the bytes of its text.
+pub(super) async fn tokenize(State(server): Shared, request: Request) -> Result<Response, Refusal> {
+    let Received { bytes, held } = body(&server, request.into_body()).await?;
+    let (tokens, pieces) = blocking(move || {
+        let (mut body, host) = read(&server, &bytes)?;
+        drop(bytes);
+        let Some(Value::String(text)) = body.shift_remove("content") else {
             return Err(Refusal::invalid("content is missing; expected a text"));
         };
+        if text.len() > TEXT {
+            let message = format!("content has {} bytes; {TEXT} are the most that are tokenized at a time", text.len());
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
+        }
         let flag = |name: &str, default| body.get(name).and_then(Value::as_bool).unwrap_or(default);
         let (special, pieces) = (flag("parse_special", true), flag("with_pieces", false));
         let begin = flag("add_special", false);
-        host.at_desk(|session| {
+        let tokens = host.at_desk(|session| {
             let engine = &*session.engine;
-            let mut tokens = engine.tokenize(&[Piece { text: text.to_owned(), literal: !special }])?;
+            let mut tokens = engine.tokenize(&[Piece { text, literal: !special }])?;
             // The engine adds the token that begins a sequence, where the model has one.
             let own = engine.tokenize(&[])?;
             if !begin && tokens.starts_with(&own) {
                 tokens.drain(..own.len());
             }
-            let shown = |token: &Token| match pieces {
-                false => json!(token),
-                true => json!({"id": token, "piece": String::from_utf8_lossy(engine.token_bytes(*token))}),
-            };
-            Ok(json!({"tokens": tokens.iter().map(shown).collect::<Vec<Value>>()}))
-        })
+            Ok::<Vec<Token>, Refusal>(tokens)
+        })?;
+        Ok((tokens, pieces.then_some(host)))
     })
-    .await
+    .await?;
+    let parts = stream::unfold((tokens, pieces, held, Some(0)), |(tokens, pieces, held, from)| async move {
+        let from = from?;
+        let mut part = String::from(if from == 0 { "{\"tokens\":[" } else { "" });
+        let some = &tokens[from..tokens.len().min(from + AT_A_TIME)];
+        match &pieces {
+            Some(host) => host.write_pieces(some, from == 0, &mut part),
+            None => some.iter().enumerate().for_each(|(index, token)| {
+                let comma = if from + index == 0 { "" } else { "," };
+                let _ = write!(part, "{comma}{}", token.0);
+            }),
+        }
+        let next = Some(from + some.len()).filter(|next| *next < tokens.len());
+        if next.is_none() {
+            part.push_str("]}");
+        }
+        Some((Ok::<String, Infallible>(part), (tokens, pieces, held, next)))
+    });
+    Ok(([(header::CONTENT_TYPE, "application/json")], Body::from_stream(parts)).into_response())
 }
 
 /// Tokens → their text.

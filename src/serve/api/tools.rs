@@ -1,6 +1,7 @@
 //! The tools of the server itself, which its page offers: those of MCP servers. Nothing runs by itself; a person asks for it.
 
 use super::super::job::object;
+use super::super::updates::Cancel;
 use super::{Refusal, Shared, blocking, body};
 use crate::message::{Arguments, ToolCall};
 use crate::tool::misfits;
@@ -8,7 +9,8 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// The tools, as a request has them.
 pub(super) async fn list(State(server): Shared) -> Json<Value> {
@@ -17,9 +19,23 @@ pub(super) async fn list(State(server): Shared) -> Json<Value> {
 
 /// Runs a call, `{"name", "arguments"}`, and answers with its `result`, or its `error` for the model.
 pub(super) async fn call(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
-    let bytes = body(&server, request.into_body()).await?;
-    blocking(move || {
-        let body = object(&bytes)?;
+    if server.is_ending() {
+        return Err(Refusal::unavailable("the server is ending"));
+    }
+    let received = body(&server, request.into_body()).await?;
+    let places = server.options.tools.as_ref().map(|own| Arc::clone(&own.places));
+    let Ok(place) = places.map(Semaphore::try_acquire_owned).transpose() else {
+        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_calls", "too many calls run already");
+        return Err(Refusal { retry_after: Some(1), ..refusal });
+    };
+    // Dropped with this handler, when the client leaves.
+    let cancel = Cancel::default();
+    server.watch(&cancel);
+    let raised = cancel.raised();
+    let result = blocking(move || {
+        // A call has its place until it has ended, also where nobody waits for it.
+        let _place = place;
+        let body = object(&received.bytes)?;
         let name = body.get("name").and_then(Value::as_str);
         let name = name.ok_or_else(|| Refusal::invalid("name is missing; expected a tool's name"))?.to_owned();
         let tools = server.options.tools.as_ref().map(|own| own.now()).unwrap_or_default();
@@ -34,14 +50,16 @@ pub(super) async fn call(State(server): Shared, request: Request) -> Result<Json
             return Err(Refusal::invalid(format!("arguments: {first}")));
         }
         let call = ToolCall { id: None, name, arguments: Arguments::Object(arguments) };
-        let result = own.executor.run(&tools, &[call], &AtomicBool::new(false), &mut |_, _| ()).pop();
+        let result = own.executor.run(&tools, &[call], &raised, &mut |_, _| ()).pop();
         Ok(Json(match result {
             Some(Ok(text)) => json!({"result": text}),
             Some(Err(failure)) => json!({"error": failure.to_string()}),
             None => json!({"error": "the tool ended without a result"}),
         }))
     })
-    .await
+    .await;
+    drop(cancel);
+    result
 }
 
 /// Arguments as an object, or as the text of one.

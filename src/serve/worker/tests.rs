@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::LoadOptions;
+use crate::serve::bodies::{Bodies, Held};
 use crate::serve::job::Own;
 use crate::serve::updates::{Inbox, channel};
 use axum::http::StatusCode;
@@ -23,7 +24,10 @@ fn shared() -> Arc<Shared> {
 fn push(shared: &Shared, work: Work) -> Inbox {
     let (outbox, inbox) = channel();
     let until = Instant::now() + Duration::from_secs(60);
-    shared.queue.push(Job { work, outbox, until }, Kind::default()).unwrap();
+    shared
+        .queue
+        .push(Job { work, outbox, until, _held: Arc::new(Held::none(&Bodies::new(1))) }, Kind::default())
+        .unwrap();
     inbox
 }
 
