@@ -12,10 +12,10 @@ pub mod sampler;
 pub mod scripted;
 pub mod vocabulary;
 
-use crate::Result;
 use crate::generate::{End, Usage};
 use crate::session::Options;
 use crate::template::{ChatTemplates, Piece};
+use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -201,6 +201,27 @@ pub(crate) fn common(one: &[Token], other: &[Token]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
+/// Whether a text may fit into the context of an engine, as far as its length says: tokens are not counted yet, because that takes time
+/// and memory for each byte.
+///
+/// # Errors
+/// [`ErrorKind::ContextOverflow`] if there is no room, whatever its tokens are.
+pub(crate) fn check_length(engine: &dyn Engine, bytes: usize) -> Result<()> {
+    /// Few vocabularies have no longer token.
+    const USUAL: usize = 16;
+    let limit = engine.context_limit();
+    if bytes / USUAL < limit {
+        return Ok(());
+    }
+    match engine.longest_token().map(|longest| bytes / longest.max(1)).filter(|tokens| *tokens > limit) {
+        Some(tokens) => {
+            let message = format!("the prompt has {bytes} bytes, at least {tokens} tokens; the context holds {limit}");
+            Err(Error::new(ErrorKind::ContextOverflow, message).hint("shorten the prompt"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// What an engine says about its model: everything that the other modules need to know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
@@ -271,6 +292,11 @@ pub trait Engine: Send {
 
     /// The bytes of a token; may end inside a character.
     fn token_bytes(&self, token: Token) -> &[u8];
+
+    /// The bytes of the longest token, where no token stands for more of a text; `None` where that is not known.
+    fn longest_token(&self) -> Option<usize> {
+        None
+    }
 
     /// All tokens and the tokenizer, for a constraint; `None` if the engine only knows what was recorded.
     fn vocabulary(&self) -> Option<vocabulary::Vocabulary> {

@@ -6,7 +6,7 @@ use super::bench_resume::{resumed, with_options};
 use super::generation::{Constrain, OtherFormsArg, probability};
 use super::hardware::HardwareOptions;
 use super::input::{ModelOptions, positive};
-use super::run::Interrupts;
+use super::run::{Interrupts, PATIENCE};
 use super::sampling::{copy_bias, temperature};
 use super::{DONE, INTERRUPTED, notice, say};
 use anyhow::Result;
@@ -402,7 +402,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut directory =
         started.map_err(|error| if resume { with_options(error, &out, &plan, &suite) } else { error })?;
     directory.notices.iter().for_each(|text| notice(text));
-    let interrupts = Interrupts::listen()?;
+    let interrupts = Interrupts::listen(PATIENCE)?;
     let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
     let summary = Summary::new(&directory)?;
     show(&summary, args.json)?;

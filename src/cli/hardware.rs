@@ -1,7 +1,7 @@
 //! The options for how a model runs on this machine: threads, memory, caches.
 
 use super::input::{gpu_layers, positive, threads};
-use super::size;
+use super::{notice_once, size};
 use callwright::engine::{CacheType, FlashAttention, LoadOptions, LoraAdapter, PromptFolder};
 use callwright::machine::memory;
 use clap::{Args, ValueEnum};
@@ -127,6 +127,14 @@ impl From<CacheTypeArg> for CacheType {
 impl HardwareOptions {
     /// How a model is loaded with these options.
     pub fn load_options(&self) -> LoadOptions {
+        let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        for (option, threads) in [("--threads", self.threads), ("--threads-batch", self.threads_batch)] {
+            if let Some(threads) = threads.filter(|threads| *threads > processors) {
+                notice_once(&format!(
+                    "{option} {threads} is more than the {processors} processors of this machine: {processors} threads are used"
+                ));
+            }
+        }
         LoadOptions::default().with(|load| {
             load.lora = self.lora.clone();
             load.draft_model = self.draft_model.clone();

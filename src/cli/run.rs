@@ -9,7 +9,7 @@ use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading};
 use anyhow::{Context, Result};
 use callwright::agent::Agent;
 use callwright::agent::turn::Status;
-use callwright::engine::llama::leave;
+use callwright::engine::llama::{exit_now, leave};
 use callwright::message::{Message, open_calls};
 use callwright::session::{Cut, Event, FinishReason, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
@@ -17,6 +17,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Ask a model a question; it may call tools
 #[derive(Args)]
@@ -82,7 +83,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         None => open(&args)?,
     };
     // Not before: while a model is fetched or loaded nothing is there to be kept, and Ctrl-C ends the process at once.
-    let interrupts = Interrupts::listen()?;
+    let interrupts = Interrupts::listen(PATIENCE)?;
     session.options_mut().cancel = interrupts.flag();
     reading::show(&mut session);
     let mut printer = Printer::new(args.output);
@@ -242,6 +243,15 @@ fn tell_cut(cut: Option<Cut>, session: &Session) {
     }
 }
 
+/// How long an answer may take to end after Ctrl-C, where nobody may be there to press it again.
+pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(5));
+
+/// Ends the program and its tools, whatever it computes.
+fn end_now() -> ! {
+    callwright::agent::exec::kill_running();
+    exit_now(i32::from(INTERRUPTED))
+}
+
 /// What Ctrl-C does: it ends an answer or a tool, and where there is none, or at the second time, the program.
 pub struct Interrupts {
     cancel: Arc<AtomicBool>,
@@ -249,13 +259,22 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    pub fn listen() -> Result<Interrupts> {
+    /// Listens. What does not end within `patience` after the first Ctrl-C is ended with the program.
+    pub fn listen(patience: Option<Duration>) -> Result<Interrupts> {
         let interrupts = Interrupts { cancel: Arc::default(), busy: Arc::default() };
         let (cancel, busy) = (interrupts.flag(), Arc::clone(&interrupts.busy));
         ctrlc::set_handler(move || {
             if cancel.swap(true, Ordering::Relaxed) || !busy.load(Ordering::Relaxed) {
-                callwright::agent::exec::kill_running();
-                std::process::exit(i32::from(INTERRUPTED));
+                end_now();
+            }
+            if let Some(patience) = patience {
+                let (cancel, busy) = (Arc::clone(&cancel), Arc::clone(&busy));
+                std::thread::spawn(move || {
+                    std::thread::sleep(patience);
+                    if cancel.load(Ordering::Relaxed) && busy.load(Ordering::Relaxed) {
+                        end_now();
+                    }
+                });
             }
         })
         .context("cannot listen for Ctrl-C")?;

@@ -13,7 +13,9 @@ mod threads;
 mod weights;
 mod words;
 
-pub(crate) use self::backend::{cpu_features, gpu_devices, has_gpu, leave, slow_build_notice};
+pub(crate) use self::backend::{
+    cpu_features, exit_now, gpu_devices, has_gpu, leave, report_failures, slow_build_notice,
+};
 pub(crate) use self::threads::measured_counts;
 pub(crate) use super::{LoadOptions, MAX_THREADS};
 
@@ -362,6 +364,10 @@ impl Engine for LlamaEngine {
 
     fn token_bytes(&self, token: Token) -> &[u8] {
         self.words.bytes(token)
+    }
+
+    fn longest_token(&self) -> Option<usize> {
+        self.words.longest()
     }
 
     fn sibling(&self) -> Option<Box<dyn Engine>> {

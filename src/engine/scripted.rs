@@ -3,6 +3,7 @@
 use super::sampler::Sampling;
 use super::vocabulary::Vocabulary;
 use super::{Engine, ModelInfo, Token};
+use crate::files::{self, Readers};
 use crate::generate;
 use crate::hash::sha256;
 use crate::template::Piece;
@@ -89,7 +90,9 @@ impl Recorder {
     /// # Errors
     /// [`ErrorKind::Io`] if the file cannot be written.
     pub(crate) fn create(path: &Path, engine: &dyn Engine, request: Value) -> Result<Recorder> {
-        let file = File::create(path).map_err(|error| Error::io("write", path, &error))?;
+        let mut options = files::options(Readers::Owner);
+        let opened = options.write(true).create(true).truncate(true).open(path);
+        let file = opened.map_err(|error| Error::io("write", path, &error))?;
         let mut recorder = Recorder { file, path: path.to_owned() };
         recorder.line(&Header {
             callwright_recording: 1,

@@ -101,6 +101,14 @@ pub(crate) fn has_gpu() -> bool {
 /// The process ends; there is nothing to leave to the system.
 pub(crate) fn leave() {}
 
+/// Ends the process.
+pub(crate) fn exit_now(status: i32) -> ! {
+    std::process::exit(status)
+}
+
+/// There is no llama.cpp that could fail.
+pub(crate) fn report_failures() {}
+
 /// What to do about a build that leaves vector units of this CPU unused: nothing.
 pub(crate) fn slow_build_notice() -> Option<String> {
     None

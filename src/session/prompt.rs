@@ -3,11 +3,11 @@
 use super::context::Shown;
 use super::ids::Ids;
 use super::untrained;
-use super::{Options, ToolChoice};
+use super::{ContextPolicy, Options, ToolChoice};
 use crate::Result;
 use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::constraint::Mode;
-use crate::engine::{Engine, ModelInfo, Token};
+use crate::engine::{Engine, ModelInfo, Token, check_length};
 use crate::format::Format;
 use crate::message::{Arguments, Message, Role, ToolCall};
 use crate::template::{Adapted, ChatTemplate, ChatTemplates, Overlay, Piece, Prompt, RenderRequest, Reserved};
@@ -224,6 +224,9 @@ impl PromptWriter {
         if !prefill.is_empty() {
             text.push_str(&prefill);
             prompt.pieces.push(Piece { text: prefill.clone(), literal: false });
+        }
+        if request.options.context == ContextPolicy::Error {
+            check_length(engine, text.len())?;
         }
         let tokens = engine.tokenize(&prompt.pieces)?;
         let messages = adapted_messages.map_or(messages, Arc::new);

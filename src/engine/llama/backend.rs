@@ -6,6 +6,7 @@ use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::{LlamaBackendDeviceType, list_llama_ggml_backend_devices};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char, c_void};
+use std::io::Write;
 #[cfg(feature = "portable")]
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,6 +120,61 @@ fn load_cpu_backends() {
         Some(folder) => load_backends_from_path(&folder),
         None => load_backends(),
     }
+}
+
+/// Ends the process at once. The destructors of C++, which `std::process::exit` runs, may wait for threads that compute.
+pub(crate) fn exit_now(status: i32) -> ! {
+    #[cfg(unix)]
+    // SAFETY: it ends the process, and runs none of its code.
+    unsafe {
+        nix::libc::_exit(status)
+    }
+    #[cfg(not(unix))]
+    std::process::exit(status)
+}
+
+/// Makes a failure that ends llama.cpp, such as memory that it does not get, an error of the program. By itself it starts a debugger to
+/// print where it was, and ends with a signal. To be called before there is a second thread.
+pub(crate) fn report_failures() {
+    // SAFETY: there is one thread.
+    unsafe { std::env::set_var("GGML_NO_BACKTRACE", "1") };
+    // SAFETY: the callback is a static function, which does not return.
+    unsafe { ggml_set_abort_callback(Some(failed)) };
+    #[cfg(unix)]
+    // SAFETY: as above.
+    unsafe {
+        set_terminate(uncaught)
+    };
+}
+
+unsafe extern "C" {
+    /// Sets what is called before ggml ends the process.
+    fn ggml_set_abort_callback(callback: Option<unsafe extern "C" fn(*const c_char)>) -> *const c_void;
+    /// `std::set_terminate` of C++: what an exception ends in that nobody catches.
+    #[cfg(unix)]
+    #[link_name = "_ZSt13set_terminatePFvvE"]
+    fn set_terminate(callback: extern "C" fn()) -> *const c_void;
+}
+
+unsafe extern "C" fn failed(text: *const c_char) {
+    // SAFETY: llama.cpp passes a NUL-terminated string that lives for the call.
+    let text = if text.is_null() { "".into() } else { unsafe { CStr::from_ptr(text) }.to_string_lossy() };
+    end_with(&text)
+}
+
+#[cfg(unix)]
+extern "C" fn uncaught() {
+    end_with("an exception, most likely because there was not enough memory")
+}
+
+/// Ends the process, because llama.cpp cannot go on.
+fn end_with(why: &str) -> ! {
+    let before = COMPLAINTS.try_lock().map(|text| text.clone()).unwrap_or_default();
+    let before = if before.is_empty() { before } else { format!("{before}; ") };
+    let hint = "a smaller context, fewer requests at a time or a smaller model needs less memory";
+    let _ = writeln!(std::io::stderr(), "error: llama.cpp cannot go on: {before}{why}\nhint: {hint}");
+    crate::agent::exec::kill_running();
+    exit_now(1)
 }
 
 static COMPLAINTS: Mutex<String> = Mutex::new(String::new());

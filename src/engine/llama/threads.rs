@@ -43,7 +43,8 @@ impl Threads {
             let (decode, key) = (OnceLock::from(1), String::new());
             return Threads { decode, guess: 1, prompt: 1, free: 1, key, measuring: Mutex::new(()) };
         }
-        let given = options.threads.map(|threads| threads.clamp(1, MAX_THREADS));
+        // More threads than processors wait for one another: a step of 64 threads on two was measured at minutes.
+        let given = options.threads.map(|threads| threads.clamp(1, cores()));
         // Each adds products to a step.
         let adapters: String = options
             .lora
@@ -55,7 +56,7 @@ impl Threads {
         let known = given.or_else(|| Some(remembered(&key)?.min(free)));
         let decode = known.map_or_else(OnceLock::new, OnceLock::from);
         let guess = if size < SMALL { 1 } else { free };
-        let prompt = options.prompt_threads.or(given).unwrap_or(free).clamp(1, MAX_THREADS);
+        let prompt = options.prompt_threads.or(given).unwrap_or(free).clamp(1, cores());
         Threads { decode, guess, prompt, free, key, measuring: Mutex::new(()) }
     }
 
@@ -107,7 +108,7 @@ impl Threads {
 }
 
 /// The number of cores that this process may use.
-pub(super) fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

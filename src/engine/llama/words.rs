@@ -7,6 +7,7 @@ use crate::template::Piece;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::token_type::LlamaTokenAttr;
+use llama_cpp_2::vocab::VocabType;
 use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,12 +18,13 @@ pub(super) struct Words {
     pub info: ModelInfo,
     /// The bytes of tokens, once they were needed.
     pieces: Vec<OnceCell<Box<[u8]>>>,
+    longest: OnceCell<usize>,
 }
 
 impl Words {
     pub(super) fn new(model: Arc<Weights>, info: ModelInfo) -> Words {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
-        Words { model, info, pieces }
+        Words { model, info, pieces, longest: OnceCell::new() }
     }
 
     /// The tokens of a prompt. Literal pieces become plain text, never special tokens.
@@ -52,6 +54,13 @@ impl Words {
     fn plain_tokens(&self, text: &str, special: bool, into: &mut Vec<Token>) {
         let tokens = self.model.vocab().tokenize(text.as_bytes(), false, special);
         into.extend(tokens.iter().map(|token| Token(token.0)));
+    }
+
+    /// The bytes of the longest token, where the tokenizer drops nothing of a text and has no token for what it does not know.
+    pub(super) fn longest(&self) -> Option<usize> {
+        let exact = matches!(self.model.vocab().vocab_type(), VocabType::BPE | VocabType::SPM);
+        let all = || (0..self.model.n_vocab()).map(|token| self.bytes(Token(token)).len()).max().unwrap_or(1);
+        exact.then(|| *self.longest.get_or_init(all))
     }
 
     /// The bytes of a token.

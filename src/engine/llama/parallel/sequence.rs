@@ -111,6 +111,10 @@ impl Engine for Sequence {
         self.words.bytes(token)
     }
 
+    fn longest_token(&self) -> Option<usize> {
+        self.words.longest()
+    }
+
     fn vocabulary(&self) -> Option<Vocabulary> {
         Some(self.words.vocabulary()())
     }
