@@ -1,78 +1,21 @@
 //! Server processes, none of which outlives this program.
 //!
-//! A server may start others (`npx` starts node), ignore the end of its input, or hang. So it runs in the process group
-//! of a guard: a shell that waits for the end of its own input, which this process holds open and never writes to. It
-//! ends with this process, however that ends, and the guard then kills the whole group, itself included. A signal at the
-//! parent's death (`PR_SET_PDEATHSIG`) would reach only the first process, on Linux alone. On Windows the guard is a job object.
+//! A server may start others (`npx` starts node), ignore the end of its input, or hang. So it runs in the process group of a
+//! [`Guard`].
 
-use crate::agent::exec::groups;
+use crate::agent::exec::groups::{self, Guard};
 use std::process::Stdio;
-#[cfg(not(windows))]
-use std::process::{Child as Shell, Command as ShellCommand};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// What the guard runs: signals that are meant for the servers do not end it.
-#[cfg(not(windows))]
-const GUARD: &str = "trap '' HUP INT TERM; read -r line; kill -KILL 0";
 /// How long a server may take to end once its input has ended, and again after a signal.
 const GRACE: Duration = Duration::from_secs(1);
 /// How much of the end of standard error is kept, for messages.
 const COMPLAINT: usize = 2 << 10;
 /// What servers get of the environment in addition to what the file says: what the protocol's own libraries pass on.
 const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
-
-/// The shell that ends a server's processes.
-#[cfg(not(windows))]
-struct Guard(Shell);
-
-/// The id of a server's job object, which ends with this process by itself.
-#[cfg(windows)]
-struct Guard(u32);
-
-#[cfg(windows)]
-impl Guard {
-    fn group(&self) -> u32 {
-        self.0
-    }
-}
-
-#[cfg(windows)]
-impl Drop for Guard {
-    fn drop(&mut self) {
-        groups::kill(self.0);
-        groups::unregister(self.0);
-    }
-}
-
-#[cfg(not(windows))]
-impl Guard {
-    fn start() -> std::io::Result<Guard> {
-        let mut command = ShellCommand::new("sh");
-        command.args(["-c", GUARD]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let shell = command.spawn()?;
-        groups::register(&shell);
-        Ok(Guard(shell))
-    }
-
-    fn group(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-#[cfg(not(windows))]
-impl Drop for Guard {
-    fn drop(&mut self) {
-        groups::kill(self.group());
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        groups::unregister(self.group());
-    }
-}
 
 /// A server's process; all of its group ends with this.
 pub(super) struct Process {
@@ -96,7 +39,7 @@ impl Process {
         }
         let mut child = command.spawn()?;
         #[cfg(windows)]
-        let guard = groups::register_server(&child).map(Guard);
+        let guard = groups::register_server(&child).map(Guard::of);
         let missing = || std::io::Error::other("it has no standard input and output");
         let pipes = child.stdout.take().zip(child.stdin.take()).ok_or_else(missing)?;
         let complaint = Arc::default();

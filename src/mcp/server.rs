@@ -3,7 +3,7 @@
 use super::config::{ServerConfig, Start};
 use super::process::{self, Process};
 use super::result;
-use super::watch::{FLOOD, Watch, Watched};
+use super::watch::{Watch, Watched};
 use crate::agent::exec::{Failure, FailureKind};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
@@ -109,7 +109,10 @@ impl Server {
                         ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. },
                     )) => {
                         let stray = watch.report().map_or_else(String::new, |stray| format!("; it {stray}"));
-                        let why = if watch.flooded() { flood() } else { process.ending().await };
+                        let why = match watch.cut() {
+                            Some(why) => why,
+                            None => process.ending().await,
+                        };
                         process.stop().await;
                         Err(Unusable::new(why + &stray))
                     }
@@ -249,8 +252,8 @@ impl Server {
 
     /// Why there is no connection any more.
     async fn ended(&self) -> String {
-        if self.watch.flooded() {
-            return flood();
+        if let Some(why) = self.watch.cut() {
+            return why;
         }
         match &mut *self.process.lock().await {
             Some(process) => process.ending().await,
@@ -293,10 +296,6 @@ impl Unusable {
             error => Unusable::new(chain(&error)),
         }
     }
-}
-
-fn flood() -> String {
-    format!("it wrote more than {} MiB without a message, and was cut off", FLOOD >> 20)
 }
 
 /// An error with its causes, each once.

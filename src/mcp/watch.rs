@@ -1,4 +1,5 @@
-//! What a server writes, watched: lines that are no messages are counted, and a flood ends the connection.
+//! What a server writes, watched: lines that are no messages are counted. A flood ends the connection, and so does a message that is
+//! nested too deep to be read: the protocol's reader would skip it, and its answer would be waited for.
 //!
 //! Servers write logs to standard output by mistake. The protocol's reader skips such lines without a word, so they would
 //! be found only by whoever misses them. And it would read a line without an end for ever.
@@ -11,6 +12,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 /// So many bytes without a whole message are a flood.
 pub(super) const FLOOD: usize = 16 << 20;
+/// How deep a message may be nested: serde_json reads no more.
+const DEPTH: usize = 128;
 /// How much of the first stray line is kept, for the message.
 const EXCERPT: usize = 80;
 
@@ -21,7 +24,8 @@ pub(super) struct Seen {
     stray: usize,
     /// The beginning of the first of them.
     first: Vec<u8>,
-    flooded: bool,
+    /// Why the connection was ended.
+    cut: Option<String>,
     /// How many of the lines were reported.
     reported: usize,
 }
@@ -35,8 +39,9 @@ impl Watch {
         see(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn flooded(&self) -> bool {
-        self.seen(|seen| seen.flooded)
+    /// Why the connection was ended, if it was.
+    pub(super) fn cut(&self) -> Option<String> {
+        self.seen(|seen| seen.cut.clone())
     }
 
     /// What was not reported before, in words.
@@ -61,6 +66,11 @@ pub(super) struct Watched<R> {
     line: Line,
     /// Bytes since the last whole message.
     since: usize,
+    /// How deep the message is nested here.
+    depth: usize,
+    /// Whether this is in a string of it, and after a backslash there.
+    in_string: bool,
+    escaped: bool,
 }
 
 /// What is known of the line that is being read.
@@ -77,7 +87,7 @@ enum Line {
 
 impl<R> Watched<R> {
     pub(super) fn new(inner: R, watch: Watch) -> Watched<R> {
-        Watched { inner, watch, line: Line::Blank, since: 0 }
+        Watched { inner, watch, line: Line::Blank, since: 0, depth: 0, in_string: false, escaped: false }
     }
 
     /// Takes in bytes; an error where they are too many.
@@ -92,7 +102,10 @@ impl<R> Watched<R> {
                     self.line = Line::Blank;
                 }
                 (Line::Blank, byte) if byte.is_ascii_whitespace() => {}
-                (Line::Blank, b'{' | b'[') => self.line = Line::Message,
+                (Line::Blank, b'{' | b'[') => {
+                    self.line = Line::Message;
+                    (self.depth, self.in_string, self.escaped) = (1, false, false);
+                }
                 (Line::Blank, byte) => {
                     let kept = self.watch.seen(|seen| {
                         seen.stray += 1;
@@ -102,14 +115,34 @@ impl<R> Watched<R> {
                     self.keep(kept, byte);
                 }
                 (Line::Stray { kept }, byte) => self.keep(kept, byte),
-                (Line::Message, _) => {}
+                (Line::Message, byte) => {
+                    self.nest(byte);
+                    if self.depth >= DEPTH {
+                        return self.cut(format!("it sent a message that is nested {DEPTH} deep, and was cut off"));
+                    }
+                }
             }
         }
         if self.since > FLOOD {
-            self.watch.seen(|seen| seen.flooded = true);
-            return Err(io::Error::other("a server wrote too much without a message"));
+            return self.cut(format!("it wrote more than {} MiB without a message, and was cut off", FLOOD >> 20));
         }
         Ok(())
+    }
+
+    fn nest(&mut self, byte: u8) {
+        match byte {
+            _ if self.escaped => self.escaped = false,
+            b'\\' => self.escaped = self.in_string,
+            b'"' => self.in_string = !self.in_string,
+            b'{' | b'[' if !self.in_string => self.depth += 1,
+            b'}' | b']' if !self.in_string => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    fn cut(&self, why: String) -> io::Result<()> {
+        self.watch.seen(|seen| seen.cut = Some(why.clone()));
+        Err(io::Error::other(why))
     }
 
     fn keep(&self, kept: bool, byte: u8) {
@@ -163,8 +196,22 @@ mod tests {
         for _ in 0..20 {
             watched.take(&message).unwrap();
         }
-        assert!(!watch.flooded());
+        assert_eq!(watch.cut(), None);
         let more = vec![b'x'; 1 << 20];
-        assert!((0..20).any(|_| watched.take(&more).is_err()) && watch.flooded());
+        assert!((0..20).any(|_| watched.take(&more).is_err()) && watch.cut().is_some());
+    }
+
+    #[test]
+    fn a_message_that_is_nested_too_deep_ends_the_connection() {
+        let watch = Watch::default();
+        let mut watched = Watched::new((), watch.clone());
+        let flat = "[".repeat(10) + &"]".repeat(10) + "\n";
+        let in_string = format!("{{\"a\": \"{}\\\"{}\"}}\n", "[".repeat(200), "{".repeat(200));
+        for line in [flat.as_str(), &in_string, "{", "\"a\":[1]}\n"] {
+            watched.take(line.as_bytes()).unwrap();
+        }
+        let deep = "{\"a\":".repeat(DEPTH);
+        assert!(deep.as_bytes().chunks(7).any(|piece| watched.take(piece).is_err()));
+        assert!(watch.cut().unwrap().contains("nested 128 deep"));
     }
 }

@@ -235,6 +235,18 @@ fn a_flood_is_cut_off() {
 }
 
 #[test]
+fn a_list_that_is_nested_too_deep_is_reported_at_once() {
+    if !python() {
+        return;
+    }
+    let began = Instant::now();
+    let (tools, _agent, servers) = one(&["deep"]);
+    assert!(tools.is_empty() && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let notice = "the MCP server \"test\" did not start, and is left out: it sent a message that is nested 128 deep, and was cut off";
+    assert_eq!(servers.notices(), [notice]);
+}
+
+#[test]
 fn tools_that_need_confirmation_are_asked_about() {
     if !python() {
         return;

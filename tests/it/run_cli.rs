@@ -303,6 +303,38 @@ fn ctrl_c_kills_the_tools_and_keeps_the_conversation() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn no_process_of_a_tool_survives_a_program_that_is_killed() {
+    let home = tempfile::tempdir().unwrap();
+    let mark = home.path().join("running");
+    let script = format!("sleep 600 & echo $! > {0}.part; echo $$ >> {0}.part; mv {0}.part {0}; wait", mark.display());
+    let tools = tools(home.path(), &format!("command = [\"sh\", \"-c\", {script:?}]"));
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
+        .args(["run", QUESTION, "--execute", "--tools", &tools])
+        .env("HOME", home.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !mark.exists() {
+        assert!(started.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for id in std::fs::read_to_string(&mark).unwrap().lines() {
+        let runs = || std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        let killed = Instant::now();
+        while runs() {
+            assert!(killed.elapsed() < Duration::from_secs(10), "process {id} lives on");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn an_overflow_in_the_middle_prints_what_was_done() {
     let home = tempfile::tempdir().unwrap();

@@ -40,6 +40,10 @@ TOOLS = {
     "change": ("Become other tools", {"type": "object"}),
     "faulty": ("A schema with a fault", {"type": "object", "properties": {"x": {"type": "objekt"}}}),
 }
+DEEP = {"type": "string"}
+for _ in range(100):
+    DEEP = {"type": "object", "properties": {"a": DEEP}}
+TOOLS["deep"] = ("A schema that is nested 200 deep", DEEP)
 names = options.tools or ["get_weather"]
 writing = threading.Lock()
 

@@ -42,8 +42,13 @@ pub(super) fn path(exec: &Exec) -> Option<PathBuf> {
     exec.command.first().filter(|program| program.contains('/')).and_then(|program| std::path::absolute(program).ok())
 }
 
-/// A program that runs; all of its processes end with this.
-struct Running(Child);
+/// A program that runs; all of its processes end with this, and with the whole program.
+struct Running {
+    child: Child,
+    /// The guard of its group. Where none can be started, the program has a group of its own.
+    #[cfg(unix)]
+    guard: Option<groups::Guard>,
+}
 
 impl Running {
     fn start(exec: &Exec, name: &str) -> Result<Running, Failure> {
@@ -68,23 +73,34 @@ impl Running {
         }
         // A group of its own: the terminal's Ctrl-C does not reach it, and it can be killed as a whole.
         #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let guard = groups::Guard::start().ok();
+        #[cfg(unix)]
+        {
+            let group = guard.as_ref().and_then(|guard| i32::try_from(guard.group()).ok());
+            std::os::unix::process::CommandExt::process_group(&mut command, group.unwrap_or(0));
+        }
         let child = command.spawn().map_err(|error| {
             let place = exec.cwd.as_ref().map_or(String::new(), |folder| format!(" in {}", folder.display()));
             let message = format!("{name} cannot be started: {}{place}: {error}", program.display());
             Failure::new(FailureKind::NotRunnable, message)
         })?;
         groups::register(&child);
-        Ok(Running(child))
+        Ok(Running {
+            child,
+            #[cfg(unix)]
+            guard,
+        })
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let id = self.0.id();
+        let id = self.child.id();
         groups::kill(id);
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        #[cfg(unix)]
+        drop(self.guard.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
         groups::unregister(id);
     }
 }
@@ -145,18 +161,18 @@ pub(super) fn run(
 ) -> Result<String, Failure> {
     let mut running = Running::start(exec, name)?;
     let (done, all_read) = mpsc::channel();
-    if let Some(mut input) = running.0.stdin.take() {
+    if let Some(mut input) = running.child.stdin.take() {
         let arguments = arguments.to_owned();
         // Beside the rest: a program that does not read would block this. One that has ended does no harm.
         std::thread::spawn(move || {
             let _ = input.write_all(arguments.as_bytes());
         });
     }
-    let stdout = running.0.stdout.take().map(|out| capture(out, Keep::First(limits.max_output), done.clone()));
-    let stderr = running.0.stderr.take().map(|err| capture(err, Keep::Last(COMPLAINT), done.clone()));
+    let stdout = running.child.stdout.take().map(|out| capture(out, Keep::First(limits.max_output), done.clone()));
+    let stderr = running.child.stderr.take().map(|err| capture(err, Keep::Last(COMPLAINT), done.clone()));
     drop(done);
 
-    let status = wait(&mut running.0, name, limits.timeout, cancel)?;
+    let status = wait(&mut running.child, name, limits.timeout, cancel)?;
     drop(running);
     // All readers have ended when the channel is closed.
     let held = all_read.recv_timeout(GRACE) == Err(mpsc::RecvTimeoutError::Timeout);

@@ -59,6 +59,71 @@ pub(crate) fn terminate(id: u32) {
     let _ = id;
 }
 
+/// What the guard runs: signals that are meant for the others in its group do not end it.
+#[cfg(not(windows))]
+const GUARD: &str = "trap '' HUP INT TERM; read -r line; kill -KILL 0";
+
+/// Ends a group of processes with this process, however that ends: a shell in the same group waits for the end of its own input,
+/// which this process holds open and never writes to. Then it kills the whole group, itself included. A signal at the parent's death
+/// (`PR_SET_PDEATHSIG`) would reach only the first process, on Linux alone.
+#[cfg(not(windows))]
+pub(crate) struct Guard(std::process::Child);
+
+#[cfg(not(windows))]
+impl Guard {
+    /// Starts a group of its own, which has nothing but the guard yet.
+    pub(crate) fn start() -> std::io::Result<Guard> {
+        use std::process::{Command, Stdio};
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let shell = command.spawn()?;
+        register(&shell);
+        Ok(Guard(shell))
+    }
+
+    /// The group's id.
+    pub(crate) fn group(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+#[cfg(not(windows))]
+impl Drop for Guard {
+    fn drop(&mut self) {
+        kill(self.group());
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        unregister(self.group());
+    }
+}
+
+/// The id of a job object, which ends with this process by itself.
+#[cfg(windows)]
+pub(crate) struct Guard(u32);
+
+#[cfg(windows)]
+impl Guard {
+    /// The guard of a group that is registered.
+    pub(crate) fn of(group: u32) -> Guard {
+        Guard(group)
+    }
+
+    /// The group's id.
+    pub(crate) fn group(&self) -> u32 {
+        self.0
+    }
+}
+
+#[cfg(windows)]
+impl Drop for Guard {
+    fn drop(&mut self) {
+        kill(self.0);
+        unregister(self.0);
+    }
+}
+
 impl Group {
     #[cfg(unix)]
     fn kill(&mut self) {
