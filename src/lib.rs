@@ -100,6 +100,7 @@ mod cli;
 pub mod constraint;
 pub mod decision;
 pub mod engine;
+mod files;
 pub mod generate;
 mod hash;
 #[cfg(any(feature = "cli", feature = "llama"))]

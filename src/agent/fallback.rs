@@ -3,11 +3,11 @@
 //! Fallback models are loaded when they are needed, and kept while the memory for them lasts. Models of the same family
 //! come first and, if success rates are kept, those that did well with the tool before.
 
+use crate::files::{self, Readers};
 use crate::{Error, ErrorKind, Result, text_file};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -162,9 +162,7 @@ pub(super) fn write(path: &Path, value: &serde_json::Value) -> Result<()> {
     let failed = |error: std::io::Error| Error::io("write", path, &error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    writeln!(file, "{value:#}").map_err(failed)?;
-    file.persist(path).map(|_| ()).map_err(|error| failed(error.error))
+    files::write(path, format!("{value:#}\n").as_bytes(), Readers::Owner).map_err(failed)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::score::SCORER;
 use super::shard::Shard;
 use super::suite::{Case, Suite, wrong};
 use crate::error::{Error, ErrorKind, Location, Result};
+use crate::files::{self, Readers};
 use crate::text_file;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -402,7 +403,11 @@ fn lock(folder: &Path) -> Result<Lock> {
 
 fn append(folder: &Path, name: &str) -> Result<File> {
     let path = folder.join(name);
-    OpenOptions::new().create(true).append(true).open(&path).map_err(|error| Error::io("write", &path, &error))
+    files::options(Readers::Owner)
+        .create(true)
+        .append(true)
+        .open(&path)
+        .map_err(|error| Error::io("write", &path, &error))
 }
 
 fn write_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
@@ -423,9 +428,8 @@ fn lines(folder: &Path, values: impl Iterator<Item = impl Serialize>) -> Result<
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
-    let (path, part) = (folder.join(name), folder.join(format!("{name}.part")));
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path));
-    written.map_err(|error| Error::io("write", &path, &error))
+    let path = folder.join(name);
+    files::write(&path, text.as_bytes(), Readers::Owner).map_err(|error| Error::io("write", &path, &error))
 }
 
 /// The lines of a journal. A damaged last line is dropped with a notice; `cut` removes it from the file too.

@@ -5,7 +5,7 @@ use super::bench_merge::{self, MergeArgs};
 use super::bench_run::{self, RunArgs};
 use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
-use super::{DONE, notice};
+use super::{DONE, notice, screen};
 use anyhow::Result;
 use callwright::bench::compare::{Comparison, compare, compare_within};
 use callwright::bench::directory::RunDirectory;
@@ -90,7 +90,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
             let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);
             let comparisons = b.as_ref().map_or_else(|| compare_within(&a), |b| compare(&a, b))?;
             [Some(&a), b.as_ref()].into_iter().flatten().for_each(tell_lacking);
-            let mut out = std::io::stdout();
+            let mut out = screen::data();
             if json {
                 writeln!(out, "{:#}", comparisons.iter().map(to_json).collect::<Value>())?;
             } else {
@@ -129,7 +129,7 @@ pub fn tell_lacking(run: &RunDirectory) {
 
 /// Prints the table, or report.json with `json`, and then writes the reports: if that fails, the figures were printed.
 pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
-    let mut out = std::io::stdout();
+    let mut out = screen::data();
     write!(out, "{}", if json { report::json::report(summary) } else { table(summary) })?;
     let files = summary.write_reports()?;
     if let Some(page) = files.last().filter(|_| !json) {
@@ -146,7 +146,7 @@ fn init(file: &std::path::Path) -> Result<u8> {
         }
         _ => Error::io("write", file, &error),
     })?;
-    writeln!(std::io::stdout(), "{}: edit it, then callwright bench --suite {0}", file.display())?;
+    writeln!(screen::data(), "{}: edit it, then callwright bench --suite {0}", file.display())?;
     Ok(DONE)
 }
 

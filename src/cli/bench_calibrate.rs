@@ -2,14 +2,15 @@
 
 use super::generation::probability;
 use super::input::{ModelOptions, positive};
-use super::run::Interrupts;
-use super::{DONE, INTERRUPTED, notice, say};
+use super::run::{Interrupts, PATIENCE};
+use super::{DONE, INTERRUPTED, notice, say, screen};
 use anyhow::Result;
 use callwright::bench::calibrate::{Calibration, FOLDS, Goal, Measurement, Point, measure};
 use callwright::bench::directory::NOW;
 use callwright::bench::report::{curve, percent};
 use callwright::bench::stats::{Area, Proportion};
 use callwright::bench::suite::Suite;
+use callwright::files::{self, Readers};
 use callwright::models::{ModelEntry, call_settings, with_call_threshold};
 use callwright::{Error, ErrorKind};
 use clap::Args;
@@ -79,7 +80,7 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
     }
     args.model.load_weights(&mut model, &mut session)?;
     let entry = model.entry().clone();
-    let interrupts = Interrupts::listen()?;
+    let interrupts = Interrupts::listen(PATIENCE)?;
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} cases, {eta} left");
     let bar = if std::io::stderr().is_terminal() {
         ProgressBar::new(suite.cases.len() as u64)
@@ -103,7 +104,7 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
         template: session.template().name(),
         suite: &suite.name,
     };
-    let mut out = std::io::stdout();
+    let mut out = screen::data();
     match args.json {
         true => writeln!(out, "{:#}", about.json(&calibration, &measurement))?,
         false => write!(out, "{}", about.text(&calibration))?,
@@ -111,7 +112,7 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
     if let Some(path) = &args.html {
         let title = format!("{} with {}: the decision to call", entry.name, about.format);
         let page = curve::page(&title, &format!("{} cases of {}", measurement.cases.len(), suite.name), &calibration)?;
-        std::fs::write(path, page).map_err(|error| Error::io("write", path, &error))?;
+        files::write(path, page.as_bytes(), Readers::All).map_err(|error| Error::io("write", path, &error))?;
     }
     if let Some(path) = &args.write {
         write_entry(path, &args.model, &entry, &calibration)?;
@@ -162,7 +163,7 @@ fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, calibratio
     }
     let threshold = calibration.best.threshold;
     let written = with_call_threshold(&text, &entry, threshold, calibration.weights);
-    std::fs::write(path, written).map_err(|error| Error::io("write", path, &error))?;
+    files::write(path, written.as_bytes(), Readers::All).map_err(|error| Error::io("write", path, &error))?;
     say(format_args!("{}: call_threshold = {threshold:?} for {}\n", path.display(), entry.name));
     let named = [("template", &model.template), ("format", &model.format)];
     let named = named.map(|(option, given)| (option, given.clone(), given.as_ref().map(|given| format!("{given:?}"))));

@@ -2,7 +2,7 @@
 
 use super::input::read_text;
 use super::stdin::read_stdin;
-use super::{DONE, notice, say};
+use super::{DONE, notice, say, screen};
 use anyhow::Result;
 use callwright::bench::bfcl::{CRASH, check};
 use callwright::bench::exact::Exact;
@@ -48,7 +48,7 @@ pub fn run(args: ScoreArgs) -> Result<u8> {
     let name = if standard_input { Path::new("<standard input>") } else { &args.file };
     let mut counts: BTreeMap<&str, (usize, usize, usize)> = BTreeMap::new();
     let (mut answered, mut again) = (HashSet::new(), 0);
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(screen::data());
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let at = |error: Error| {
             let column = error.location().and_then(|location| location.column);

@@ -1,7 +1,7 @@
 //! `callwright cache`.
 
 use super::hardware::prompt_cache_folder;
-use super::{DONE, notice};
+use super::{DONE, notice, screen};
 use crate::engine::prompt_cache::{Kept, clear, list};
 use anyhow::Result;
 use callwright::{Error, ErrorKind};
@@ -59,7 +59,7 @@ impl Place {
 }
 
 pub fn run(args: CacheArgs) -> Result<u8> {
-    let mut out = std::io::stdout().lock();
+    let mut out = screen::data();
     match args.command {
         CacheCommand::List { output, place } => {
             let folder = place.folder()?;

@@ -5,18 +5,19 @@ use super::generation::GenerationOptions;
 use super::input::{ConversationOptions, Input, ModelOptions};
 use super::lines::{Completion, Lines, TypedAhead};
 use super::output::{Output, Printer};
-use super::run::{Interrupts, tell_run};
+use super::run::{Interrupts, PATIENCE, tell_run};
 use super::{CALLS, DONE, complain, notice, reading, say};
 use anyhow::Result;
 use callwright::agent::Agent;
 use callwright::agent::turn::Status;
+use callwright::files::{self, Readers};
 use callwright::message::{Conversation, Message, Role, adopt, messages_to_json, open_calls};
 use callwright::session::{Session, ToolChoice};
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use rustyline::error::ReadlineError;
 use serde_json::json;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -79,7 +80,8 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     session.notices().iter().for_each(|text| notice(text));
     session.check()?;
     args.model.load_weights(&mut model, &mut session)?;
-    let interrupts = Interrupts::listen()?;
+    // A person can press Ctrl-C again, and the conversation is not saved.
+    let interrupts = Interrupts::listen(PATIENCE.filter(|_| !std::io::stdin().is_terminal()))?;
     session.options_mut().cancel = interrupts.flag();
     reading::show(&mut session);
     let typed = TypedAhead::default();
@@ -225,19 +227,8 @@ fn save(path: &Path, text: &str, over: bool) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::Io, format!("there is a file {}", path.display()))
             .hint(format!("/save! {} writes over it", path.display())));
     }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    #[cfg_attr(not(unix), allow(unused_mut))]
-    let mut builder = tempfile::Builder::new();
-    // A file like any other, or with the permissions of the one that is written over.
-    #[cfg(unix)]
-    builder.permissions(match target.metadata() {
-        Ok(found) => found.permissions(),
-        Err(_) => std::os::unix::fs::PermissionsExt::from_mode(0o666),
-    });
-    let mut file = builder.tempfile_in(folder).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    let saved = if over { file.persist(&target) } else { file.persist_noclobber(&target) };
-    saved.map(|_| ()).map_err(|error| failed(error.error))
+    let write = if over { files::write } else { files::write_new };
+    write(&target, text.as_bytes(), Readers::Owner).map_err(failed)
 }
 
 fn terminal_error(error: ReadlineError) -> Error {

@@ -1,6 +1,6 @@
 //! `callwright completions` and `callwright man`: what a shell and `man` know of the program.
 
-use super::{Cli, DONE};
+use super::{Cli, DONE, screen};
 use anyhow::Result;
 use callwright::Error;
 use clap::CommandFactory;
@@ -32,7 +32,7 @@ pub struct ManArgs {
 pub fn completions(args: &CompletionsArgs) -> Result<u8> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "callwright", &mut text);
-    std::io::stdout().write_all(&text)?;
+    screen::data().write_all(&text)?;
     Ok(DONE)
 }
 

@@ -4,7 +4,7 @@
 //! one set of options, whatever they come from.
 
 use super::llama_args::meant;
-use super::{Cli, DONE};
+use super::{Cli, DONE, screen};
 use anstyle::Style;
 use anyhow::Result;
 use callwright::error::{Location, nearest};
@@ -67,7 +67,7 @@ pub fn run(args: ConfigArgs) -> Result<u8> {
     match args.command {
         ConfigCommand::Path => {
             let path = path().ok_or_else(no_folder)?;
-            writeln!(std::io::stdout(), "{}", path.display())?;
+            writeln!(screen::data(), "{}", path.display())?;
             Ok(DONE)
         }
         ConfigCommand::Show { command, output } => show(&command, output),
@@ -445,7 +445,7 @@ fn show(words: &[String], output: Form) -> Result<u8> {
             })
         })
         .collect();
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if output == Form::Json {
         writeln!(out, "{:#}", rows.iter().map(Row::json).collect::<Value>())?;
         return Ok(DONE);

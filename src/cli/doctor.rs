@@ -2,7 +2,7 @@
 
 use super::agent::state_folder;
 use super::config::{self, Form, Settings};
-use super::{Cli, DONE, USAGE};
+use super::{Cli, DONE, USAGE, screen};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::engine::llama::{cpu_features, gpu_devices, measured_counts};
@@ -33,7 +33,7 @@ pub struct DoctorArgs {
 /// Runs `callwright doctor`.
 pub fn run(args: &DoctorArgs) -> Result<u8> {
     let report = Report::new();
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     match args.output {
         Form::Json => writeln!(out, "{:#}", report.json())?,
         Form::Text => report.print(&mut out)?,

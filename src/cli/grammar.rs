@@ -2,7 +2,7 @@
 
 use super::input::{ToolsOptions, read_schema, read_text};
 use super::stdin::{Source, batch};
-use super::{DONE, notice};
+use super::{DONE, notice, screen};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
 use callwright::constraint::Compiler;
@@ -84,7 +84,7 @@ pub fn run(args: GrammarArgs) -> Result<u8> {
     match &args.check {
         Some(path) => check(&grammar, &mut compiler(&format)?, path, args.json),
         None => {
-            let mut out = std::io::stdout();
+            let mut out = screen::data();
             if args.json {
                 let whole = json!({"grammar": grammar.lark, "unenforced": grammar.unenforced, "notices": notices});
                 writeln!(out, "{whole}")?;
@@ -106,7 +106,7 @@ fn answer(failed: Option<usize>) -> Value {
 }
 
 fn check(grammar: &Grammar, compiler: &mut Compiler, path: &Path, json: bool) -> Result<u8> {
-    let (mut out, mut status) = (std::io::stdout(), DONE);
+    let (mut out, mut status) = (screen::data(), DONE);
     for (index, line) in read_text(path)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let text: String = serde_json::from_str(line).map_err(|error| {
             Error::new(ErrorKind::Syntax, format!("line {} is no JSON string: {error}", index + 1)).in_file(path)

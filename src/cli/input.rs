@@ -15,6 +15,7 @@ use callwright::mcp::Servers;
 use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only, open_calls};
 use callwright::models::{Hub, ModelEntry, Models};
 use callwright::session::{Session, ToolChoice};
+use callwright::text_file;
 use callwright::{Error, ErrorKind, Model, ModelBuilder, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -356,7 +357,7 @@ impl ToolsOptions {
 
 /// A file's text.
 pub fn read_text(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+    let text = text_file::read(path)?;
     Ok(without_mark(&text).to_owned())
 }
 

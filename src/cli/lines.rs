@@ -3,7 +3,7 @@
 //! No input is lost: neither pasted text, nor text typed while the model writes, nor the lines after an unreadable one.
 
 use super::say;
-use super::stdin::without_mark;
+use super::stdin::{read_line, without_mark};
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -12,7 +12,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::collections::VecDeque;
-use std::io::{BufRead, Error, ErrorKind, IsTerminal};
+use std::io::{Error, ErrorKind, IsTerminal};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -85,8 +85,8 @@ impl Lines {
     }
 
     fn piped(&mut self) -> Result<String, ReadlineError> {
-        let mut line = Vec::new();
-        if std::io::stdin().lock().read_until(b'\n', &mut line)? == 0 {
+        let line = read_line(&mut std::io::stdin().lock())?;
+        if line.is_empty() {
             return Err(ReadlineError::Eof);
         }
         self.read += 1;

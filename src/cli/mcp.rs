@@ -1,7 +1,8 @@
 //! `callwright mcp`: what MCP servers offer.
 
 use super::input::ModelOptions;
-use super::{DONE, FAILED, notice};
+use super::screen::one_line;
+use super::{DONE, FAILED, notice, screen};
 use anstyle::Style;
 use anyhow::Result;
 use callwright::agent::exec::Executor;
@@ -70,7 +71,7 @@ fn list(file: &Path, model: &ModelOptions, json: bool) -> Result<u8> {
     };
     let reports = servers.reports();
     let failed = reports.iter().any(|report| report.failure.is_some());
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     let of = |names: &[String]| {
         let names: Vec<String> = names.to_vec();
         rows.iter().filter(move |row| names.contains(&row.name))
@@ -97,13 +98,13 @@ fn list(file: &Path, model: &ModelOptions, json: bool) -> Result<u8> {
                 Some(_) => "did not start".to_owned(),
                 None => count(report.tools.len(), "tool"),
             };
-            writeln!(out, "{bold}{}{bold:#} ({}): {state}", plain(&report.server), plain(&report.from))?;
+            writeln!(out, "{bold}{}{bold:#} ({}): {state}", one_line(&report.server), one_line(&report.from))?;
             let width = of(&report.tools).map(|row| row.name.chars().count()).max().unwrap_or(0);
             for row in of(&report.tools) {
                 let about: String = row.description.lines().next().unwrap_or_default().chars().take(60).collect();
-                writeln!(out, "  {:width$}  {:>5} tokens  {}", plain(&row.name), row.tokens, plain(&about))?;
+                writeln!(out, "  {:width$}  {:>5} tokens  {}", one_line(&row.name), row.tokens, one_line(&about))?;
                 for unenforced in &row.unenforced {
-                    writeln!(out, "  {:width$}  not enforced: {}", "", plain(unenforced))?;
+                    writeln!(out, "  {:width$}  not enforced: {}", "", one_line(unenforced))?;
                 }
             }
         }
@@ -139,9 +140,4 @@ fn tokens<'t>(session: &mut Session, tools: impl Iterator<Item = &'t Tool>) -> R
 
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// What a server says must not steer the terminal.
-fn plain(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
 }

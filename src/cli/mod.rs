@@ -32,6 +32,7 @@ mod reading;
 mod render;
 mod run;
 mod sampling;
+mod screen;
 #[cfg(feature = "serve")]
 mod serve;
 mod stdin;
@@ -97,6 +98,7 @@ enum Command {
 
 /// Parses the command line, runs the command, and returns the exit status.
 pub fn main() -> ExitCode {
+    callwright::engine::llama::report_failures();
     let rewritten = match llama_args::rewrite(std::env::args_os()) {
         Ok(rewritten) => rewritten,
         Err(error) => return report(&error.into()),
@@ -115,9 +117,13 @@ pub fn main() -> ExitCode {
         Err(mut error) => {
             llama_args::suggest(&mut error, &Cli::command(), &args);
             // clap writes help to standard output with status 0, and mistakes to standard error with status 2.
-            let _ = error.print();
+            let (text, code) = (error.render(), error.exit_code());
+            let _ = match error.use_stderr() {
+                true => screen::stderr().styled(&text),
+                false => screen::stdout().styled(&text),
+            };
             settings.source(&error, &args).iter().for_each(|text| notice(text));
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
+            return ExitCode::from(u8::try_from(code).unwrap_or(USAGE));
         }
     };
     log(cli.verbose);
@@ -172,7 +178,7 @@ fn sentence(error: &anyhow::Error) -> String {
 
 /// Writes to standard error. `eprint!` would panic on a full disk; such an error cannot be reported anywhere.
 fn say(text: std::fmt::Arguments<'_>) {
-    let mut err = anstream::stderr();
+    let mut err = screen::stderr();
     let _ = err.write_fmt(text).and_then(|()| err.flush());
 }
 
@@ -215,8 +221,8 @@ fn log(verbose: u8) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(screen::stderr)
+        .with_ansi(screen::colour(&std::io::stderr()))
         .without_time()
         // It would report errors of standard error to standard error, and panic.
         .log_internal_errors(false)

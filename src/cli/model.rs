@@ -1,5 +1,6 @@
 //! `callwright model`: what models there are, getting one, looking into one.
 
+use super::screen;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -75,7 +76,7 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
 }
 
 fn list(models: &Models, hub: &Hub, json: bool) -> Result<u8> {
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let all: Vec<Value> = models.entries().iter().map(|entry| entry_json(entry, hub)).collect();
         writeln!(out, "{:#}", Value::Array(all))?;
@@ -163,7 +164,7 @@ fn pull(entry: &ModelEntry, hub: &Hub) -> Result<u8> {
         Source::File(_) | Source::Server(_) => entry.require_local(hub)?,
         Source::Hub(file) => hub.pull(file, &mut Bars::new())?,
     };
-    writeln!(anstream::stdout(), "{}", path.display())?;
+    writeln!(screen::data(), "{}", path.display())?;
     Ok(super::DONE)
 }
 
@@ -229,7 +230,7 @@ fn inspect(path: &Path, json: bool, cpu_features: Option<&[String]>) -> Result<u
     let gguf = Gguf::open(path)?;
     let problem = gguf.check().err();
     let facts = Facts::of(&gguf);
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         writeln!(out, "{:#}", facts.json(&gguf, problem.as_ref(), cpu_features))?;
     } else {
@@ -305,7 +306,7 @@ impl Facts {
         let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
         let bold = Style::new().bold();
         for (label, value) in rows {
-            writeln!(out, "{bold}{label:width$}{bold:#}  {}", printable(&value))?;
+            writeln!(out, "{bold}{label:width$}{bold:#}  {}", screen::one_line(&value))?;
         }
         Ok(())
     }
@@ -354,9 +355,4 @@ fn count(number: u64) -> String {
         1_000_000..1_000_000_000 => scaled(1e6, " M"),
         _ => scaled(1e9, " B"),
     }
-}
-
-/// A file's texts must not steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -2,6 +2,7 @@
 
 use super::option_names::{in_fields, with_options};
 use super::say;
+use super::screen::{self, Screen};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::message::messages_to_json;
@@ -10,7 +11,6 @@ use callwright::parse::message_to_json;
 use callwright::session::{Event, FinishReason, Note, Outcome, Reply, Session, ToolResult};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::io::{IsTerminal, Stdout, Write};
 
 /// The kinds of output.
@@ -33,17 +33,11 @@ const RESULT_STYLE: Style = AnsiColor::Green.on_default();
 /// The number of characters of a result to show.
 const RESULT: usize = 200;
 
-fn control(c: char) -> bool {
-    c.is_control() && c != '\n' && c != '\t'
-}
-
 /// Writes events to standard output.
 pub struct Printer {
     output: Output,
-    /// Unfiltered: anstream would strip control characters from the model's text.
-    out: Stdout,
+    out: Screen<Stdout>,
     colour: bool,
-    terminal: bool,
     /// Whether the current line has text.
     line_open: bool,
     /// Whether reasoning is shown at the moment.
@@ -54,10 +48,8 @@ pub struct Printer {
 
 impl Printer {
     pub fn new(output: Output) -> Printer {
-        let out = std::io::stdout();
-        let colour = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
-        let terminal = out.is_terminal();
-        Printer { output, out, colour, terminal, line_open: false, thinking: false, failed: None }
+        let colour = screen::colour(&std::io::stdout());
+        Printer { output, out: screen::data(), colour, line_open: false, thinking: false, failed: None }
     }
 
     /// Shows an event; false when the reader closed the output.
@@ -73,12 +65,7 @@ impl Printer {
         self.failed.is_none()
     }
 
-    /// Writes the model's text. On a terminal control characters are shown, not executed.
     fn say(&mut self, style: Style, text: &str) -> std::io::Result<()> {
-        let text = match self.terminal {
-            true => Cow::Owned(text.replace(control, "\u{fffd}")),
-            false => Cow::Borrowed(text),
-        };
         let style = if self.colour { style } else { Style::new() };
         write!(self.out, "{style}{text}{style:#}")
     }
@@ -89,7 +76,7 @@ impl Printer {
             return;
         }
         self.thinking = true;
-        say(format_args!("{REASONING}{}{REASONING:#}", delta.replace(control, "\u{fffd}")));
+        say(format_args!("{REASONING}{delta}{REASONING:#}"));
     }
 
     fn text(&mut self, event: &Event) -> std::io::Result<()> {

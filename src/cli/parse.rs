@@ -4,7 +4,7 @@ use super::generation::OtherFormsArg;
 use super::input::ToolsOptions;
 use super::option_names::in_fields;
 use super::stdin::{Source, batch};
-use super::{DONE, notice};
+use super::{DONE, notice, screen};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
 use callwright::choose::Reading;
@@ -128,7 +128,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     let options = options(tail, args.reasoning, args.repair, args.other_forms).answering(&messages);
     let tools = args.tools.read(&mut Executor::default())?;
     let tools = (!args.tools.files.is_empty()).then(|| Arc::new(tools));
-    let mut out = std::io::stdout();
+    let mut out = screen::data();
     let mut failed = None;
     let mut reader = Reader::new(format.as_ref(), tools, options)?;
     let mut text = Source::open(args.file.as_deref(), "the model's text")?;

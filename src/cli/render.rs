@@ -2,7 +2,7 @@
 
 use super::input::{ConversationOptions, Input, ModelOptions};
 use super::stdin::{Source, batch};
-use super::{DONE, notice, say};
+use super::{DONE, notice, say, screen};
 use anyhow::Result;
 use callwright::template::ChatTemplate;
 use clap::Args;
@@ -55,7 +55,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
         return render_lines();
     }
     // The prompt as it is: anstream would strip its control characters.
-    let mut out = std::io::stdout();
+    let mut out = screen::data();
     if let (Some(path), Some(template)) = (&args.vars, &args.model.template) {
         let vars = callwright::json::from_file(path)?;
         let rendered = ChatTemplate::load(template)?.render_vars(&vars, args.now);

@@ -1,8 +1,8 @@
 //! Standard input: the question, a document for it, or the text for a command that reads one.
 
-use super::{DONE, USAGE, notice, say};
+use super::{DONE, USAGE, notice, say, screen};
 use anyhow::Result;
-use callwright::Error;
+use callwright::{Error, text_file};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fs::File;
@@ -62,7 +62,7 @@ impl Piped {
             // A failure here is repeated below. A closed channel means that nobody waits, which is not a failure.
             let _ = stdin.fill_buf();
             let _ = sender.send(None);
-            let _ = sender.send(Some(std::io::read_to_string(stdin)));
+            let _ = sender.send(Some(read_text(stdin)));
         });
         Piped(receiver)
     }
@@ -81,8 +81,23 @@ impl Piped {
 /// All of standard input.
 pub fn read_stdin(what: &str) -> Result<String, Error> {
     tell_of_stdin(what);
-    let text = std::io::read_to_string(std::io::stdin()).map_err(stdin_error)?;
+    let text = read_text(std::io::stdin()).map_err(stdin_error)?;
     Ok(without_mark(&text).to_owned())
+}
+
+fn read_text(input: impl Read) -> std::io::Result<String> {
+    let bytes = text_file::read_all(input)?;
+    String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+/// A line with its end, and none at the end of the input. An input without an end may have no end of a line either.
+pub fn read_line(input: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    input.take(text_file::MOST + 1).read_until(b'\n', &mut line)?;
+    if line.len() as u64 > text_file::MOST {
+        return Err(text_file::too_large("a line has"));
+    }
+    Ok(line)
 }
 
 /// A text without the byte order mark with which some Windows programs begin a file.
@@ -106,6 +121,8 @@ pub struct Source {
     reader: Box<dyn BufRead>,
     path: Option<PathBuf>,
     begun: bool,
+    /// How many bytes were read in pieces.
+    count: u64,
 }
 
 impl Source {
@@ -116,23 +133,33 @@ impl Source {
             return Ok(Source::stdin());
         };
         let file = File::open(path).map_err(|error| Error::io("read", path, &error))?;
-        Ok(Source { reader: Box::new(BufReader::new(file)), path: Some(path.to_owned()), begun: false })
+        Ok(Source { reader: Box::new(BufReader::new(file)), path: Some(path.to_owned()), begun: false, count: 0 })
     }
 
     /// Standard input.
     pub fn stdin() -> Source {
-        Source { reader: Box::new(std::io::stdin().lock()), path: None, begun: false }
+        Source { reader: Box::new(std::io::stdin().lock()), path: None, begun: false, count: 0 }
     }
 
     /// Reads some bytes, and none at the end.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.reader.read(buffer).map_err(|error| self.failed(error))
+        let read = self.reader.read(buffer).map_err(|error| self.failed(error))?;
+        self.count += read as u64;
+        if self.count > text_file::MOST {
+            return Err(self.failed(text_file::too_large("it has")));
+        }
+        Ok(read)
     }
 
     /// The next line, and none at the end.
     fn line(&mut self) -> Result<Option<String>, Error> {
-        let mut line = String::new();
-        let count = self.reader.read_line(&mut line).map_err(|error| self.failed(error))?;
+        let read = read_line(&mut self.reader);
+        let line = read.and_then(|line| {
+            String::from_utf8(line)
+                .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error()))
+        });
+        let mut line = line.map_err(|error| self.failed(error))?;
+        let count = line.len();
         if !std::mem::replace(&mut self.begun, true) {
             line = without_mark(&line).to_owned();
         }
@@ -150,7 +177,7 @@ impl Source {
 
 /// Answers each line with a line of JSON, or with `{"error"}`.
 pub fn batch<Case: DeserializeOwned>(mut lines: Source, mut answer: impl FnMut(Case) -> Result<Value>) -> Result<u8> {
-    let mut out = std::io::stdout();
+    let mut out = screen::data();
     let mut status = DONE;
     let mut number = 0;
     while let Some(line) = lines.line()? {

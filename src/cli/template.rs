@@ -1,7 +1,7 @@
 //! `callwright template`: lists built-in formats and templates, and checks templates.
 
 use super::model::Bars;
-use super::{DONE, notice};
+use super::{DONE, notice, screen};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::check::{Chosen, Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Turn};
@@ -96,7 +96,7 @@ pub fn run(args: TemplateArgs) -> Result<u8> {
 }
 
 fn list(json: bool) -> Result<u8> {
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     if json {
         let all: Vec<Value> = Format::builtins().iter().map(Builtin::to_json).collect();
         writeln!(out, "{:#}", Value::Array(all))?;
@@ -157,7 +157,7 @@ fn show(name: &str) -> Result<u8> {
         (None, None) => Format::load(name)?.source().to_owned(),
     };
     // Unfiltered: anstream would strip the file's control characters.
-    std::io::stdout().write_all(text.as_bytes())?;
+    screen::data().write_all(text.as_bytes())?;
     Ok(DONE)
 }
 
@@ -266,7 +266,7 @@ fn check(args: &CheckArgs) -> Result<u8> {
     if args.json {
         let model = checked.engine.as_ref().map(|engine| engine.model().name.as_str());
         let value = checked.chosen.to_json(&checked.template, &report, model);
-        writeln!(std::io::stdout(), "{value:#}")?;
+        writeln!(screen::data(), "{value:#}")?;
     } else {
         print(&checked, &report)?;
     }
@@ -279,7 +279,7 @@ const YELLOW: Style = AnsiColor::Yellow.on_default();
 const RED: Style = AnsiColor::Red.on_default().bold();
 
 fn print(checked: &Checked, report: &Report) -> Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = screen::stdout();
     let template = checked.template.name();
     let about = match (&checked.chosen.format, &checked.chosen.section, &checked.chosen.inferred) {
         (Some(format), Some(_), _) => format!(", with the overlay {}", format.name),

@@ -14,7 +14,9 @@ pub(crate) fn with_call_threshold(
     weights: Option<CallWeights>,
 ) -> String {
     let settings = call_settings(threshold, weights);
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // Each line keeps its end, as far as that is more than a line feed.
+    let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
+    let end_of_line = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let begins: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].trim_start().starts_with('[')).collect();
     for (place, begin) in begins.iter().enumerate() {
         let end = begins.get(place + 1).copied().unwrap_or(lines.len());
@@ -29,13 +31,20 @@ pub(crate) fn with_call_threshold(
         own.retain(|line| !["call_threshold", "call_weights", "no_call_below"].contains(&key(line).as_str()));
         let settings = settings + &if both { format!("no_call_below = {threshold:?}\n") } else { String::new() };
         let name = own.iter().position(|line| key(line) == "name").unwrap_or(0);
-        own.splice(name + 1..name + 1, settings.lines().map(str::to_owned));
+        let carriage = end_of_line.trim_end_matches('\n');
+        if name + 1 == own.len() && end == lines.len() {
+            // The file ends within this line.
+            own[name] += carriage;
+            own.push(String::new());
+        }
+        own.splice(name + 1..name + 1, settings.lines().map(|line| format!("{line}{carriage}")));
         lines.splice(*begin..end, own);
-        return lines.join("\n") + "\n";
+        let written = lines.join("\n");
+        return if written.ends_with('\n') { written } else { written + end_of_line };
     }
-    let gap = if text.trim().is_empty() { "" } else { "\n" };
-    let ended = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{text}{ended}{gap}{}{settings}", whole(entry))
+    let gap = if text.trim().is_empty() { "" } else { end_of_line };
+    let ended = if text.is_empty() || text.ends_with('\n') { "" } else { end_of_line };
+    format!("{text}{ended}{gap}{}", format!("{}{settings}", whole(entry)).replace('\n', end_of_line))
 }
 
 /// The lines of an entry that set how the decision to call is taken.
@@ -153,6 +162,22 @@ mod tests {
         assert_eq!(twice, before.to_owned() + "call_threshold = 1e-7\n");
         assert_eq!(read(&twice)[1].call_threshold, Some(1e-7));
         assert_eq!(read(&twice)[0].call_threshold, None);
+    }
+
+    #[test]
+    fn a_file_keeps_its_ends_of_lines() {
+        let before = "# mine\r\n[[model]]\r\nname = \"a\"\r\npath = \"a.gguf\"\r\n\r\n[[model]]\r\npath = \"b.gguf\"\r\nname = \"b\"";
+        for (index, entry) in read(before).iter().enumerate() {
+            let once = with_call_threshold(before, entry, 0.5, None);
+            assert_eq!(once.matches('\n').count(), once.matches("\r\n").count(), "{once:?}");
+            assert_eq!(read(&once)[index].call_threshold, Some(0.5));
+            let more = ModelEntry { name: "c".to_owned(), ..entry.clone() };
+            let added = with_call_threshold(before, &more, 0.5, None);
+            assert!(
+                added.starts_with(before) && added.matches('\n').count() == added.matches("\r\n").count(),
+                "{added:?}"
+            );
+        }
     }
 
     #[test]

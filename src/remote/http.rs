@@ -268,7 +268,11 @@ fn events(response: Response<Body>, url: &str, items: &SyncSender<Item>) {
                         data.push('\n');
                     }
                     data.push_str(more.strip_prefix(' ').unwrap_or(more));
-                    continue;
+                    if (data.len() as u64) < LONGEST_LINE {
+                        continue;
+                    }
+                    let _ = items.send(Item::Failed(garbage(url, "an event of more than 16 MiB", &data)));
+                    return;
                 }
                 if !line.is_empty() || data.is_empty() {
                     // Comments, which keep the connection open, and names of events.

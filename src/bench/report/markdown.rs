@@ -10,14 +10,14 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     let mut text = format!(
         "# {} cases of {}, {}\n\n",
         plan.cases,
-        plan.suite,
+        escaped(&plan.suite),
         match plan.repeat {
             1 => "one answer to each".to_owned(),
             n => format!("{n} answers to each"),
         }
     );
     if !plan.command.is_empty() {
-        text += &format!("    {}\n\n", plan.command_line());
+        text += &format!("    {}\n\n", plan.command_line().replace(char::is_control, " "));
     }
     scores(summary, &mut text);
     categories(summary, &mut text);
@@ -31,7 +31,7 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     }
     text += "\n";
     for remark in remarks(summary) {
-        text += &format!("- {remark}\n");
+        text += &format!("- {}\n", escaped(&remark));
     }
     text += &format!("\nEach answer has one outcome, the first of these that fits:\n\n{}", markdown_table());
     text += "\n## Configurations\n\n";
@@ -40,14 +40,14 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
         text += &format!(
             "- **{}**: `{}` model {} (SHA-256 {}), {}template {} ({}), format {}, constrain {}, tool choice {}, repair {}, {}at most {} tokens, \
              temperature {}, top-k {}, top-p {}, min-p {}, seed {}\n",
-            one.label,
+            escaped(&one.label),
             c.id,
-            c.model,
+            escaped(&c.model),
             &c.model_sha256.get(..12).unwrap_or(&c.model_sha256),
-            c.lora.iter().map(|adapter| format!("adapter {adapter}, ")).collect::<String>(),
-            c.template,
+            c.lora.iter().map(|adapter| escaped(&format!("adapter {adapter}, "))).collect::<String>(),
+            escaped(&c.template),
             &c.template_sha256.get(..12).unwrap_or(&c.template_sha256),
-            c.format,
+            escaped(&c.format),
             c.values()[3],
             c.values()[4],
             c.values()[6],
@@ -63,9 +63,14 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     text
 }
 
+/// A text that may come from elsewhere, such as the name of a model or a case: on one line, and without HTML.
+fn escaped(text: &str) -> String {
+    text.replace(char::is_control, " ").replace('&', "&amp;").replace('<', "&lt;")
+}
+
 fn table(text: &mut String, header: &[String], rows: &[Vec<String>]) {
     let line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let cells: Vec<String> = cells.iter().map(|cell| escaped(cell).replace('|', "\\|")).collect();
         format!("| {} |\n", cells.join(" | "))
     };
     *text += &line(header);
@@ -136,18 +141,19 @@ fn outcomes(summary: &Summary<'_>, text: &mut String) {
     for one in summary.configurations.iter().filter(|one| !one.repairs.is_empty()) {
         let kinds: Vec<String> =
             one.repairs.iter().map(|(kind, count)| format!("{} {count}", kind.describe())).collect();
-        *text += &format!("Repaired in {}: the call had {}.\n\n", one.label, kinds.join("; "));
+        *text += &format!("Repaired in {}: the call had {}.\n\n", escaped(&one.label), kinds.join("; "));
     }
     for one in summary.configurations.iter().filter(|one| one.other_form > 0) {
         *text += &format!(
             "Answers whose call came in another form, in {}: {}. They count as answers without a call.\n\n",
-            one.label, one.other_form
+            escaped(&one.label),
+            one.other_form
         );
     }
     for one in summary.configurations.iter().filter(|one| !one.unknown_tools.is_empty()) {
         let kinds: Vec<String> =
             one.unknown_tools.iter().map(|(how, count)| format!("{} {count}", how.replace('_', " "))).collect();
-        *text += &format!("Tools that were not offered, in {}: {}.\n\n", one.label, kinds.join(", "));
+        *text += &format!("Tools that were not offered, in {}: {}.\n\n", escaped(&one.label), kinds.join(", "));
     }
 }
 
