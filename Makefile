@@ -4,6 +4,7 @@
 # make features builds the common combinations of features, and the core for WebAssembly
 # make clients  tries the server with real clients (OpenAI, Anthropic, LangChain), where their packages can be installed
 # make mcp      tries real MCP servers (time, fetch, git, filesystem, everything), where their packages can be installed
+# make attack   tries hostile requests, schemas, clients and inputs against a fresh server (10 to 20 minutes; ATTACK=--schemas=100: two)
 # make python   builds the Python package with the program, and tests it in an empty environment
 # make wasm     builds the npm package of the parser, and tests it in an empty folder
 # make installed  tries the archive and cargo install with the build that is there, each where nothing else is
@@ -30,7 +31,7 @@ WORKSPACE = --workspace --exclude callwright-python --exclude callwright-wasm
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients mcp python wasm install installed portable dist old-dist docs container packages targets bench bench-peers fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients mcp attack python wasm install installed portable dist old-dist docs container packages targets bench bench-peers fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -66,6 +67,10 @@ features: setup
 clients: setup
 	$(CARGO) build $(PROFILE)
 	tests/clients/run.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
+
+attack: setup
+	$(CARGO) build $(PROFILE)
+	tests/attack/attack.py $(or $(CARGO_TARGET_DIR),target)/release/callwright $(ATTACK)
 
 # The program is built by then, or here: never a second time.
 python: setup
