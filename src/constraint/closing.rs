@@ -6,6 +6,7 @@
 //! opening.
 
 use super::masks::Masks;
+use crate::grammar::budget;
 use llguidance::TokenParser;
 use llguidance::derivre::{NextByte, StateID};
 use llguidance::earley::{BiasComputer, Parser, ParserRecognizer};
@@ -275,7 +276,8 @@ impl Closer {
             loop {
                 let (exits, length) = places.last_mut()?;
                 let surplus = path.len() - *length;
-                if self.broken || effort == 0 || misses >= MISSES || self.parser.rollback(surplus).is_err() {
+                let over = effort == 0 || budget::check().is_err();
+                if self.broken || over || misses >= MISSES || self.parser.rollback(surplus).is_err() {
                     return None;
                 }
                 path.truncate(*length);

@@ -4,10 +4,11 @@ use super::closing::{Closer, Ends, FIRST_EFFORT};
 use super::masks::{Masks, TEXTS};
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
+use crate::grammar::{LIMITS, budget, is_large};
 use crate::{Error, ErrorKind, Result};
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{Matcher, ParserFactory, TokenParser};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
@@ -25,9 +26,9 @@ const KEPT: usize = 32;
 /// Creating one takes about as long as reading the vocabulary a few times. Compiled grammars are cached, and cloned for
 /// each answer.
 pub struct Compiler {
-    factory: ParserFactory,
+    factory: Arc<ParserFactory>,
     /// For grammars whose masks only the engine can compute.
-    own_masks: Option<ParserFactory>,
+    own_masks: Option<Arc<ParserFactory>>,
     tokens: Arc<Tokens>,
     masks: Masks,
     kept: HashMap<String, Begun>,
@@ -44,6 +45,8 @@ pub(super) struct Begun {
     pub completion: Option<Vec<u8>>,
     /// Whether it was searched for: a failing search takes long.
     searched: bool,
+    /// Whether it needs a thread with a large stack.
+    large: bool,
 }
 
 /// The model's own tokenizer, in the grammar engine's interface.
@@ -134,7 +137,7 @@ impl Compiler {
             Arc::new(Tokens { vocabulary, trie: trie_later, no_trie, ends: ids, fillers, markup: written_tokens });
         let env: TokEnv = tokens.clone();
         // It copies the tree for masks, which are not needed, so the tree must not exist yet.
-        let factory = factory(&env).map_err(|error| failed(&error))?;
+        let factory = Arc::new(factory(&env).map_err(|error| failed(&error))?);
         tokens.trie.get_or_init(|| trie);
         let masks = Masks::new(Arc::clone(&tokens));
         Ok(Compiler { factory, own_masks: None, tokens, masks, kept: HashMap::new(), ends: Arc::new(ends) })
@@ -169,20 +172,22 @@ impl Compiler {
         match self.kept.entry(lark.to_owned()) {
             Entry::Occupied(kept) => Ok(kept.into_mut()),
             Entry::Vacant(place) => {
-                let grammar = || TopLevelGrammar::from_lark(lark.to_owned());
-                let mut parser = self.factory.create_parser(grammar());
-                let closer = parser.as_ref().ok().and_then(|parser| Closer::new(parser, Arc::clone(&self.ends)));
-                if parser.is_ok() && closer.is_none() {
+                let large = is_large(lark);
+                let ends = Arc::clone(&self.ends);
+                let follow = move |parser: &TokenParser| Closer::new(parser, ends);
+                let (mut matcher, closer) = created(&self.factory, lark, large, follow)?;
+                if matcher.get_error().is_none() && closer.is_none() {
                     if self.own_masks.is_none() {
                         let env: TokEnv = self.tokens.clone();
-                        self.own_masks = Some(factory(&env).map_err(|error| grammar_error(&error))?);
+                        self.own_masks = Some(Arc::new(factory(&env).map_err(|error| grammar_error(&error))?));
                     }
-                    parser = self.own_masks.as_ref().map_or(parser, |factory| factory.create_parser(grammar()));
+                    if let Some(factory) = &self.own_masks {
+                        matcher = created(factory, lark, large, |_| None::<Closer>)?.0;
+                    }
                 }
-                let matcher = Matcher::new(parser);
                 match matcher.get_error() {
                     Some(why) => Err(grammar_error(&why)),
-                    None => Ok(place.insert(Begun { matcher, closer, completion: None, searched: false })),
+                    None => Ok(place.insert(Begun { matcher, closer, completion: None, searched: false, large })),
                 }
             }
         }
@@ -196,13 +201,23 @@ impl Compiler {
         let tokens = Arc::clone(&self.tokens);
         let begun = self.compiled(lark)?;
         if !std::mem::replace(&mut begun.searched, true)
-            && let Some(closer) = &mut begun.closer
+            && let Some(mut closer) = begun.closer.take()
         {
-            let completion = closer.completion(&[], 0, FIRST_EFFORT, &|_| true);
-            begun.completion = completion
-                .map(|completion| closer.denser(completion, &tokens.fillers, &|text| tokens.tokenize(text).len()));
+            let found = budget::within(begun.large, move || {
+                let completion = closer.completion(&[], 0, FIRST_EFFORT, &|_| true);
+                let completion = completion
+                    .map(|completion| closer.denser(completion, &tokens.fillers, &|text| tokens.tokenize(text).len()));
+                (closer, completion)
+            });
+            match found {
+                Ok((closer, completion)) => (begun.closer, begun.completion) = (Some(closer), completion),
+                Err(why) => {
+                    self.forget(lark);
+                    return Err(grammar_error(&why.to_string()));
+                }
+            }
         }
-        Ok(begun.clone())
+        self.compiled(lark).cloned()
     }
 
     /// Where a text violates the grammar: the offset of the first byte that does not fit, or the length if the text
@@ -248,9 +263,27 @@ fn factory(env: &TokEnv) -> std::result::Result<ParserFactory, String> {
     let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
     let mut factory = ParserFactory::new(env, capabilities, &[TEXTS.to_owned()]).map_err(|error| error.to_string())?;
     factory.quiet();
-    factory.limits_mut().verbose_errors = false;
-    factory.limits_mut().step_lexer_fuel = LEXER_FUEL;
+    *factory.limits_mut() = ParserLimits { step_lexer_fuel: LEXER_FUEL, ..LIMITS.engine() };
     Ok(factory)
+}
+
+/// The matcher of a grammar, with what is made of its parser.
+///
+/// # Errors
+/// [`ErrorKind::Constraint`] if that takes too long or is cancelled. What the engine refuses is in the matcher.
+fn created<T: Send + 'static>(
+    factory: &Arc<ParserFactory>,
+    lark: &str,
+    large: bool,
+    make: impl FnOnce(&TokenParser) -> Option<T> + Send + 'static,
+) -> Result<(Matcher, Option<T>)> {
+    let (factory, lark) = (Arc::clone(factory), lark.to_owned());
+    let created = budget::within(large, move || {
+        let parser = factory.create_parser(TopLevelGrammar::from_lark(lark));
+        let made = parser.as_ref().ok().and_then(make);
+        (Matcher::new(parser), made)
+    });
+    created.map_err(|why| grammar_error(&why.to_string()))
 }
 
 /// Whether a grammar may end here.

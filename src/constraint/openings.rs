@@ -7,7 +7,7 @@ use super::trigger::{Hit, Trigger, literal};
 use super::{Calls, Mode, Rules};
 use crate::Result;
 use crate::format::{Format, Marker, NamedCall, Payload};
-use crate::grammar::{Begins, Grammar, Scope};
+use crate::grammar::{Begins, Effort, Grammar, Scope, beyond, budget};
 use crate::tool::{Tool, Tools};
 
 /// The beginnings of calls in one answer.
@@ -53,19 +53,33 @@ impl Openings {
         };
         let marker_text = markers.first().and_then(|(marker, _)| marker.text()).unwrap_or_default();
         let only_calls = rules.calls == Calls::Required && rules.mode == Mode::Strict;
-        let build = |check: bool| -> Result<Vec<Grammar>> {
+        let mut build = |effort: &Effort| -> Result<(Vec<Grammar>, Result<()>)> {
             let scopes =
                 markers.iter().map(|(_, begins)| Scope { begins: *begins, max_calls: rules.max_calls, only_calls });
-            scopes.map(|scope| format.build_grammar(&tools, scope, check)).collect()
+            let grammars: Result<Vec<Grammar>> =
+                scopes.map(|scope| format.build_grammar(&tools, scope, effort)).collect();
+            let grammars = grammars?;
+            let compiled = grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()));
+            Ok((grammars, compiled))
         };
         let mut grammars = Vec::new();
         if rules.calls != Calls::Forbidden {
-            grammars = build(false)?;
-            let compiled = grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()));
-            if compiled.is_err() {
-                grammars = build(true)?;
-                grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()))?;
-            }
+            let made = budget::limited(|| match build(&Effort::Unchecked)? {
+                (_, Err(_)) if budget::check().is_ok() => build(&Effort::Checked),
+                made => Ok(made),
+            })?;
+            grammars = match made {
+                (grammars, Ok(())) => grammars,
+                // Rather the names alone than no grammar at all.
+                (_, Err(error)) => {
+                    let (grammars, compiled) = build(&Effort::NamesOnly(error.message().to_owned()))?;
+                    compiled?;
+                    grammars
+                }
+            };
+        }
+        if rules.mode == Mode::Strict {
+            grammars.iter().try_for_each(|grammar| beyond(&grammar.unenforced))?;
         }
         let bare = format.start.is_none() && format.section.is_none();
         Ok(Openings {

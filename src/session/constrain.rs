@@ -6,7 +6,7 @@ use crate::constraint::{Calls, Compiler, Constraint, Copying, Mode, Notice, Rule
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::Generation;
-use crate::grammar::{Unenforced, json_grammar};
+use crate::grammar::{Unenforced, budget, json_grammar};
 use crate::message::Message;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
@@ -69,10 +69,10 @@ pub(super) fn constraint<'c>(
         ToolChoice::Tool(name) => Some(name.as_str()),
         _ => None,
     };
-    match &options.grammar {
+    budget::cancelled_by(&options.cancel, move || match &options.grammar {
         Some(grammar) => Constraint::whole(compiler, format, grammar.clone(), rules),
         None => Constraint::new(compiler, format, tools, only, rules),
-    }
+    })
 }
 
 /// The rules that the options make.
@@ -125,7 +125,7 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
         options.response_format = None;
     }
     let Some(wanted) = &options.response_format else { return Ok(None) };
-    let json = json_grammar(&wanted.schema, false)?;
+    let json = budget::cancelled_by(&options.cancel, || json_grammar(&wanted.schema, false))?;
     let unenforced =
         |why: &str| Some(format!("response_format is not enforced: {why}. The answer is checked once it is written"));
     if options.constrain == Mode::Off {
@@ -135,7 +135,9 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
         options.grammar = Some(json);
         return Ok(None);
     }
-    match format.calls_or_json(&tools.iter().collect::<Vec<_>>(), options.max_calls, &wanted.schema) {
+    let all: Vec<_> = tools.iter().collect();
+    let both = || format.calls_or_json(&all, options.max_calls, &wanted.schema);
+    match budget::cancelled_by(&options.cancel, both) {
         Ok(grammar) => {
             options.grammar = Some(grammar);
             Ok(None)

@@ -4,10 +4,14 @@
 //! a call (or a section of calls), where the constraint takes over. Names are those of the tools, arguments fit their
 //! schemas, and markers are written as declared. The parser reads whatever the grammar accepts, without repairs.
 
+#[doc(hidden)]
+pub mod budget;
+mod fit;
 mod flat;
 mod gbnf;
 mod json;
 mod lark;
+mod limits;
 mod native;
 mod references;
 mod rules;
@@ -20,10 +24,16 @@ use crate::tool::Tool;
 use rules::{Rules, literal};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use std::fmt;
+use std::ops::Deref;
 use std::path::Path;
 
+pub use budget::Ended;
 pub use json::json_grammar;
+#[doc(hidden)]
+pub use lark::is_large;
+pub use limits::{LIMITS, Limits, beyond};
 #[doc(hidden)]
 pub use schema::says_nothing;
 
@@ -41,12 +51,15 @@ pub struct Unenforced {
     /// Why the whole tool is left out of the grammar, if it is: no arguments fit its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
+    /// Which of the [`Limits`] it is beyond, if it could be enforced otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
 }
 
 impl Unenforced {
     /// A keyword at a place of a schema.
     pub(super) fn at(path: &str, keyword: &str) -> Unenforced {
-        Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned(), left_out: None }
+        Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned(), left_out: None, limit: None }
     }
 }
 
@@ -56,7 +69,8 @@ impl fmt::Display for Unenforced {
             return write!(f, "{why}; the grammar has no call of it");
         }
         let whose = self.tool.as_deref().map_or(String::new(), |tool| format!("{tool}: "));
-        write!(f, "{whose}{:?} at {} is not enforced while generating, only checked", self.keyword, self.path)
+        write!(f, "{whose}{:?} at {} is not enforced while generating, only checked", self.keyword, self.path)?;
+        self.limit.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 
@@ -91,7 +105,9 @@ impl Grammar {
             let word = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
             word.is_some_and(|end| line[end..].trim_start().starts_with("::="))
         });
+        lark::bounded(text)?;
         let lark = if is_gbnf { gbnf::to_lark(text)? } else { lark::checked(text)? };
+        lark::bounded(&lark)?;
         Ok(Grammar { lark, ..Grammar::default() })
     }
 
@@ -102,6 +118,7 @@ impl Grammar {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Grammar> {
         let path = path.as_ref();
         let text = crate::text_file::read(path)?;
+        lark::bounded(&text).map_err(|error| error.in_file(path))?;
         let lark = match path.extension().and_then(|extension| extension.to_str()) {
             Some("gbnf") => gbnf::to_lark(&text).map_err(|error| error.in_file(path))?,
             Some("lark") => lark::checked(&text).map_err(|error| error.in_file(path))?,
@@ -157,24 +174,66 @@ impl Format {
     /// [`ErrorKind::Tools`] if there is no tool, or if no arguments fit a tool's schema; [`ErrorKind::Format`] if a
     /// marker is a pattern and the declaration gives no text for it.
     pub fn grammar(&self, tools: &[&Tool], scope: Scope) -> Result<Grammar> {
-        self.build_grammar(tools, scope, true)
+        self.build_grammar(tools, scope, &Effort::Checked)
     }
 
-    /// Like [`Format::grammar`]. Without `check`, compiling the grammar may fail on schemas that the check would have
-    /// relaxed or refused. The check costs as much as compiling, and most schemas pass.
+    /// Like [`Format::grammar`], with more or less [`Effort`].
     ///
     /// # Errors
     /// Those of [`Format::grammar`].
     #[doc(hidden)]
-    pub fn build_grammar(&self, tools: &[&Tool], scope: Scope, check: bool) -> Result<Grammar> {
+    pub fn build_grammar(&self, tools: &[&Tool], scope: Scope, effort: &Effort) -> Result<Grammar> {
         if tools.is_empty() {
             return Err(Error::new(ErrorKind::Tools, "there is no tool to call, so there is no grammar of calls"));
         }
-        let mut builder = Builder::new(self, check);
-        let calls = builder.calls(tools)?;
-        let start = builder.answer(&calls, scope)?;
-        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: None })
+        let made = self.within_limits(tools, effort, move |builder, tools| {
+            let calls = builder.calls(tools)?;
+            let start = builder.answer(&calls, scope)?;
+            Ok(Grammar { lark: std::mem::take(&mut builder.rules).finish(&start), ..Grammar::default() })
+        });
+        made.map(|(grammar, unenforced)| Grammar { unenforced, ..grammar })
     }
+
+    /// Builds a grammar, on a thread of its own if a schema is large.
+    fn within_limits(
+        &self,
+        tools: &[&Tool],
+        effort: &Effort,
+        build: impl Fn(&mut Builder<'_>, &[&Tool]) -> Result<Grammar> + Clone + Send + 'static,
+    ) -> Result<(Grammar, Vec<Unenforced>)> {
+        let is_large = |tool: &&Tool| tool.schema().is_some_and(|schema| fit::fitted(schema).large);
+        let names = matches!(effort, Effort::NamesOnly(_));
+        if names || !tools.iter().any(is_large) {
+            let mut builder = Builder::new(self, effort);
+            let grammar = budget::limited(|| build(&mut builder, tools))?;
+            return Ok((grammar, builder.unenforced));
+        }
+        let (format, owned, checked) = (self.deref().clone(), tools.iter().map(|&tool| tool.clone()), effort.clone());
+        let (owned, again): (Vec<Tool>, _) = (owned.collect(), build.clone());
+        let made = budget::within(true, move || {
+            let tools: Vec<&Tool> = owned.iter().collect();
+            let mut builder = Builder::new(&format, &checked);
+            build(&mut builder, &tools).map(|grammar| (grammar, builder.unenforced))
+        });
+        match made {
+            Ok(made) => made,
+            Err(Ended::Cancelled) => Err(limits::ended(Ended::Cancelled)),
+            Err(ended) => self.within_limits(tools, &Effort::NamesOnly(ended.to_string()), again),
+        }
+    }
+}
+
+/// How much to do for a grammar.
+#[doc(hidden)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effort {
+    /// Compiling the grammar may fail on schemas that a check would have relaxed or refused. The check costs as much as
+    /// compiling, and most schemas pass.
+    Unchecked,
+    /// Each schema is compiled separately, so that unenforceable parts are relaxed.
+    Checked,
+    /// The values of arguments are not enforced, for this reason.
+    NamesOnly(String),
 }
 
 impl Declaration {
@@ -183,7 +242,7 @@ impl Declaration {
     #[doc(hidden)]
     pub fn before_json(&self, tools: &[&Tool]) -> Vec<String> {
         match &self.payload {
-            Payload::Tagged(tagged) => Builder::new(self, false).before_json(tools, tagged),
+            Payload::Tagged(tagged) => Builder::new(self, &Effort::Unchecked).before_json(tools, tagged),
             _ => Vec::new(),
         }
     }
@@ -222,6 +281,8 @@ struct Builder<'f> {
     unenforced: Vec<Unenforced>,
     /// Whether to compile each schema separately, so that unenforceable parts are relaxed.
     check: bool,
+    /// Why the values of arguments are not enforced, if they are not.
+    names_only: Option<String>,
     /// Total cost so far of the length limits on texts, for the grammar engine.
     counted: u64,
 }
@@ -243,8 +304,13 @@ fn trail(text: &str) -> &str {
 }
 
 impl<'f> Builder<'f> {
-    fn new(format: &'f Declaration, check: bool) -> Builder<'f> {
-        Builder { format, rules: Rules::default(), unenforced: Vec::new(), check, counted: 0 }
+    fn new(format: &'f Declaration, effort: &Effort) -> Builder<'f> {
+        let names_only = match effort {
+            Effort::NamesOnly(why) => Some(why.clone()),
+            _ => None,
+        };
+        let (rules, check) = (Rules::default(), *effort == Effort::Checked);
+        Builder { format, rules, unenforced: Vec::new(), check, names_only, counted: 0 }
     }
 
     /// The whole grammar, with `payload` as the rule of one payload.
@@ -303,7 +369,7 @@ impl<'f> Builder<'f> {
         let (mut calls, mut first) = (Vec::new(), None);
         for tool in tools {
             let already = self.unenforced.len();
-            match self.call(tool) {
+            match self.limited_call(tool) {
                 Ok(call) => calls.push(call),
                 // An unusable tool does not affect the others.
                 Err(error) if error.kind() == ErrorKind::Tools => {
@@ -344,13 +410,21 @@ impl<'f> Builder<'f> {
     /// The schema of a tool's arguments, with all references resolved.
     fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
         let Some(schema) = tool.schema() else { return Ok(None) };
-        let mut schema = json::as_object(schema);
+        let fit::Fitted { mut schema, unenforced, .. } = fit::fitted(json::as_object(schema));
+        if self.names_only.is_none() {
+            self.unenforced.extend(unenforced);
+        }
         schema::plain_never(&mut schema);
         schema::whole_counts(&mut schema);
         let (schema, dropped) =
             references::resolved(schema).map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
         self.unenforced.extend(dropped);
-        Ok(schema.as_object().cloned().map(references::with_own_members))
+        let schema = schema.as_object().cloned().map(references::with_own_members);
+        if let (Some(why), Some(schema)) = (&self.names_only, &schema) {
+            self.unenforced.push(Unenforced { limit: Some(why.clone()), ..Unenforced::at("$", "properties") });
+            return Ok(Some(fit::names_only(schema)));
+        }
+        Ok(schema)
     }
 
     /// Reports the keywords of `schema` that the grammar ignores.
@@ -365,6 +439,29 @@ impl<'f> Builder<'f> {
                 self.unenforced.push(Unenforced::at(path, keyword));
             }
         }
+    }
+
+    /// A call, without its arguments' values where they take too much text or time.
+    fn limited_call(&mut self, tool: &Tool) -> Result<String> {
+        let (already, mark) = (self.unenforced.len(), self.rules.mark());
+        let made = self.call(tool);
+        let too_long = format!("its grammar has more than {} bytes", LIMITS.text);
+        let why = match budget::check() {
+            Err(Ended::Cancelled) => return Err(limits::ended(Ended::Cancelled)),
+            Err(ended) => ended.to_string(),
+            Ok(()) if self.rules.are_too_long() => too_long.clone(),
+            Ok(()) => return made,
+        };
+        if self.names_only.is_some() {
+            return if self.rules.are_too_long() { Err(limits::refused(&too_long)) } else { made };
+        }
+        self.rules.reset(mark);
+        self.unenforced.truncate(already);
+        let check = std::mem::replace(&mut self.check, false);
+        self.names_only = Some(why);
+        let made = self.limited_call(tool);
+        (self.names_only, self.check) = (None, check);
+        made
     }
 
     fn call(&mut self, tool: &Tool) -> Result<String> {
@@ -398,14 +495,13 @@ impl<'f> Builder<'f> {
                 vec![literal(&format!("{}(", tool.called())), arguments, literal(")")]
             }
         };
-        let mut distinct: Vec<Unenforced> = Vec::new();
-        for unenforced in self.unenforced.drain(already..) {
-            let unenforced = Unenforced { tool: Some(tool.name.clone()), ..unenforced };
-            if !distinct.contains(&unenforced) {
-                distinct.push(unenforced);
+        let mut known = HashSet::new();
+        for mut unenforced in self.unenforced.split_off(already) {
+            unenforced.tool = Some(tool.name.clone());
+            if known.insert(unenforced.clone()) {
+                self.unenforced.push(unenforced);
             }
         }
-        self.unenforced.extend(distinct);
         Ok(self.rules.sequence(&parts))
     }
 

@@ -1,9 +1,11 @@
 //! Grammar of arguments as JSON.
 
+use super::fit::{self, Fitted};
+use super::limits::{beyond, ended};
 use super::references::{self, TABLES};
 use super::rules::{Rules, literal};
 use super::tagged::{properties, with_definitions};
-use super::{Begins, Builder, Grammar, MANY, Scope, Unenforced, schema};
+use super::{Begins, Builder, Effort, Grammar, MANY, Scope, Unenforced, budget, schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
 use crate::tool::Tool;
@@ -180,13 +182,15 @@ impl Values {
             true => with_definitions(schema, &self.whole),
             false => schema.clone(),
         };
-        if self.check && schema::compile(&schema).is_err() {
-            return None;
-        }
         let scalar = ["string", "boolean", "null", "integer", "number"]
             .iter()
             .any(|kind| schema.get("type").is_some_and(|one| one == kind));
-        Some(self.rules.json(&if scalar { schema } else { with_fixed_space(schema) }))
+        let schema = if scalar { schema } else { with_fixed_space(schema) };
+        // What has a rule was compiled for it: a thousand members may all be texts.
+        if self.check && !self.rules.has_json(&schema) && schema::compile(&schema).is_err() {
+            return None;
+        }
+        Some(self.rules.json(&schema))
     }
 }
 
@@ -306,12 +310,20 @@ pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
 }
 
 /// The schema prepared for the grammar engine, and the parts that are not enforced.
+///
+/// # Errors
+/// Also [`ErrorKind::Constraint`] if the schema is beyond the limits: it is all that there is to enforce.
 fn prepared(value: &Value, flexible: bool) -> Result<(Value, Vec<Unenforced>)> {
-    crate::tool::misfits(value, &Value::Null)?;
-    let mut counted = value.clone();
-    schema::plain_never(&mut counted);
-    schema::whole_counts(&mut counted);
-    let (resolved, dropped) = references::resolved(counted).map_err(|place| endless("", &place))?;
+    let Fitted { schema, unenforced, large } = fit::fitted(value.clone());
+    beyond(&unenforced)?;
+    budget::within(large, move || prepared_within(schema, flexible)).unwrap_or_else(|why| Err(ended(why)))
+}
+
+fn prepared_within(mut schema: Value, flexible: bool) -> Result<(Value, Vec<Unenforced>)> {
+    crate::tool::misfits(&schema, &Value::Null)?;
+    schema::plain_never(&mut schema);
+    schema::whole_counts(&mut schema);
+    let (resolved, dropped) = references::resolved(schema).map_err(|place| endless("", &place))?;
     let prepare = if flexible { schema::without_unknown } else { schema::prepare };
     let (mut prepared, mut unenforced) = prepare(&resolved);
     unenforced.extend(dropped);
@@ -321,7 +333,9 @@ fn prepared(value: &Value, flexible: bool) -> Result<(Value, Vec<Unenforced>)> {
             return Err(impossible(None, &place, keyword.as_deref(), &complaint));
         }
         schema::relax(&mut prepared, &mut unenforced);
-        if let Err(complaint) = schema::compile(&prepared) {
+        let relaxed = schema::compile(&prepared);
+        budget::check().map_err(ended)?;
+        if let Err(complaint) = relaxed {
             let first = complaint.lines().next().unwrap_or_default();
             return Err(Error::new(ErrorKind::Tools, format!("the schema is not one that can be enforced: {first}")));
         }
@@ -336,12 +350,15 @@ impl Format {
     /// Those of [`Format::grammar`] and [`json_grammar`].
     pub fn calls_or_json(&self, tools: &[&Tool], max_calls: Option<usize>, schema: &Value) -> Result<Grammar> {
         let (json, unenforced) = prepared(schema, false)?;
-        let mut builder = Builder::new(self, true);
-        let calls = builder.calls(tools)?;
-        let calls = builder.answer(&calls, Scope { begins: Begins::Answer, max_calls, only_calls: true })?;
-        let json = builder.rules.json(&json);
-        let start = builder.rules.alternatives(&[calls, json]);
-        builder.unenforced.extend(unenforced);
-        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: Some(schema.clone()) })
+        let scope = Scope { begins: Begins::Answer, max_calls, only_calls: true };
+        let (grammar, mut all) = self.within_limits(tools, &Effort::Checked, move |builder, tools| {
+            let calls = builder.calls(tools)?;
+            let calls = builder.answer(&calls, scope)?;
+            let json = builder.rules.json(&json);
+            let start = builder.rules.alternatives(&[calls, json]);
+            Ok(Grammar { lark: std::mem::take(&mut builder.rules).finish(&start), ..Grammar::default() })
+        })?;
+        all.extend(unenforced);
+        Ok(Grammar { unenforced: all, schema: Some(schema.clone()), ..grammar })
     }
 }

@@ -8,7 +8,7 @@ use super::Unenforced;
 use crate::tool::dialect::children;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The tables of definitions.
 pub(super) const TABLES: [&str; 2] = ["$defs", "definitions"];
@@ -72,6 +72,18 @@ pub(super) fn with_own_members(mut schema: Map<String, Value>) -> Map<String, Va
         }
     }
     schema
+}
+
+/// Calls `found` with each reference in a schema.
+fn mentioned<'s>(schema: &'s Value, found: &mut impl FnMut(&'s str)) {
+    match schema {
+        Value::Object(object) => {
+            object.get("$ref").and_then(Value::as_str).into_iter().for_each(&mut *found);
+            object.values().for_each(|value| mentioned(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| mentioned(item, found)),
+        _ => {}
+    }
 }
 
 fn mentions_reference(schema: &Value) -> bool {
@@ -140,26 +152,26 @@ struct Ending(HashSet<String>);
 
 impl Ending {
     fn of(schema: &Value) -> Ending {
-        let definitions: Vec<(String, &Value)> = TABLES
+        let definitions: HashMap<String, &Value> = TABLES
             .iter()
             .filter_map(|table| Some((table, schema.get(*table)?.as_object()?)))
             .flat_map(|(table, definitions)| {
                 definitions.iter().map(move |(name, value)| (format!("#/{table}/{name}"), value))
             })
             .collect();
-        let mut ending = Ending(HashSet::new());
-        // Each round finds those that depend on earlier ones.
-        loop {
-            let more: Vec<String> = definitions
-                .iter()
-                .filter(|(reference, value)| !ending.0.contains(reference) && ending.ends(value))
-                .map(|(reference, _)| reference.clone())
-                .collect();
-            if more.is_empty() {
-                return ending;
-            }
-            ending.0.extend(more);
+        let mut users: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (reference, value) in &definitions {
+            mentioned(value, &mut |used| users.entry(used).or_default().push(reference));
         }
+        let mut ending = Ending(HashSet::new());
+        let mut left: Vec<&str> = definitions.keys().map(String::as_str).collect();
+        while let Some(reference) = left.pop() {
+            let ends = definitions.get(reference).is_some_and(|value| ending.ends(value));
+            if ends && ending.0.insert(reference.to_owned()) {
+                left.extend(users.get(reference).into_iter().flatten());
+            }
+        }
+        ending
     }
 
     /// Whether a finite value fits, as far as references are concerned. Other contradictions are not checked here.

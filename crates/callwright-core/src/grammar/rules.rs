@@ -1,5 +1,6 @@
 //! Writes the text of a Lark grammar, rule by rule.
 
+use super::limits::LIMITS;
 use std::collections::HashMap;
 
 /// Numbered rules and terminals; equal ones are written once.
@@ -23,6 +24,9 @@ impl Rules {
     fn define(&mut self, body: String, upper: bool) -> String {
         if let Some(name) = self.known.get(&body) {
             return name.clone();
+        }
+        if self.are_too_long() {
+            return "r0".to_owned();
         }
         self.count += 1;
         let name = if upper { format!("T{}", self.count) } else { format!("r{}", self.count) };
@@ -72,28 +76,70 @@ impl Rules {
         self.rule(format!("%json {schema}"))
     }
 
+    /// Whether there is a rule for such a value.
+    pub(super) fn has_json(&self, schema: &serde_json::Value) -> bool {
+        self.known.contains_key(&format!("%json {schema}"))
+    }
+
     /// Optional white space.
     pub(super) fn white_space(&mut self) -> String {
         format!("{}?", self.terminal("/[ \\t\\r\\n]{1,8}/"))
     }
 
     /// Items in order with `separator` between them; optional ones may be omitted.
+    ///
+    /// The rules form a tree over the items, with two for each: a chain of a thousand rules, one inside the other,
+    /// overflows the stack of what compiles them.
     pub(super) fn ordered(&mut self, items: &[(String, bool)], separator: &str) -> String {
-        // From the end: what may follow if an item was written before, and if none was.
-        let (mut following, mut first) = (String::new(), String::new());
-        for (index, (item, required)) in items.iter().enumerate().rev() {
-            let with = self.sequence(&[item.clone(), following.clone()]);
-            if *required {
-                first = with.clone();
-            } else if items[..index].iter().all(|(_, required)| !required) {
-                first = self.alternatives(&[with.clone(), first]);
-            }
-            if index > 0 {
-                let continued = self.sequence(&[literal(separator), with]);
-                following = if *required { continued } else { self.alternatives(&[continued, following]) };
-            }
+        if items.is_empty() {
+            return String::new();
         }
-        first
+        let begun = self.begun(items, separator);
+        if items.iter().any(|(_, required)| *required) { begun } else { format!("{begun}?") }
+    }
+
+    /// At least one of the items.
+    fn begun(&mut self, items: &[(String, bool)], separator: &str) -> String {
+        if let [(item, _)] = items {
+            return item.clone();
+        }
+        let (left, right) = items.split_at(items.len().div_ceil(2));
+        let begun = self.begun(left, separator);
+        let following = self.following(right, separator);
+        let with_left = self.sequence(&[begun, following]);
+        if left.iter().any(|(_, required)| *required) {
+            return with_left;
+        }
+        let without_left = self.begun(right, separator);
+        self.alternatives(&[with_left, without_left])
+    }
+
+    /// The items after another one.
+    fn following(&mut self, items: &[(String, bool)], separator: &str) -> String {
+        if let [(item, required)] = items {
+            let next = self.sequence(&[literal(separator), item.clone()]);
+            return if *required { next } else { format!("{next}?") };
+        }
+        let (left, right) = items.split_at(items.len().div_ceil(2));
+        let (left, right) = (self.following(left, separator), self.following(right, separator));
+        self.sequence(&[left, right])
+    }
+
+    /// The place that [`Rules::reset`] goes back to.
+    pub(super) fn mark(&self) -> (usize, usize) {
+        (self.text.len(), self.count)
+    }
+
+    /// Discards the rules after a mark.
+    pub(super) fn reset(&mut self, (length, count): (usize, usize)) {
+        self.text.truncate(length);
+        self.count = count;
+        self.known.retain(|_, name| name[1..].parse::<usize>().is_ok_and(|number| number <= count));
+    }
+
+    /// Whether the rules are more text than a grammar may have; what comes then is not written any more.
+    pub(super) fn are_too_long(&self) -> bool {
+        self.text.len() > LIMITS.text
     }
 
     /// The grammar that begins with the rule `start`.

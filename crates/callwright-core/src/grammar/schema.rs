@@ -3,10 +3,10 @@
 //! Relaxing is local: a keyword that cannot be enforced is dropped in its place, and the rest of the schema stays in
 //! force. After parsing, values are checked against the whole schema.
 
-use super::Unenforced;
+use super::limits::LIMITS;
 use super::references::TABLES;
+use super::{Unenforced, budget};
 use crate::tool::dialect::children;
-use llguidance::api::ParserLimits;
 use llguidance::{GrammarBuilder, JsonCompileOptions};
 use serde_json::{Map, Value, json};
 
@@ -376,11 +376,11 @@ pub(super) fn any(depth: usize) -> Value {
     }
 }
 
-/// Compiles a schema with the grammar engine; the error is its message.
+/// Compiles a schema with the grammar engine; the error is its message, or that the time is over.
 pub(super) fn compile(schema: &Value) -> Result<(), String> {
-    let limits = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
+    budget::check().map_err(|ended| ended.to_string())?;
     let options = JsonCompileOptions::default();
-    let compiled = options.json_to_llg_with_overrides(GrammarBuilder::new(None, limits), schema.clone());
+    let compiled = options.json_to_llg_with_overrides(GrammarBuilder::new(None, LIMITS.engine()), schema.clone());
     compiled.map(|_| ()).map_err(|error| format!("{error:#}"))
 }
 
@@ -536,6 +536,9 @@ fn relax_node(
     unenforced: &mut Vec<Unenforced>,
     counts: &dyn Fn(&str) -> bool,
 ) {
+    if budget::check().is_err() {
+        return;
+    }
     let complaint =
         |schema: &Value| compile_part(schema, definitions).err().filter(|why| !is_impossible(why) && counts(why));
     if complaint(schema).is_none() {
@@ -555,6 +558,9 @@ fn relax_node(
     // The keyword at fault is the one without which the rest compiles.
     while complaint(schema).is_some() {
         let Value::Object(object) = &mut *schema else { return };
+        if budget::check().is_err() {
+            return;
+        }
         let keys: Vec<String> =
             object.keys().filter(|key| !["type", "properties"].contains(&key.as_str())).cloned().collect();
         let culprit = keys.iter().find(|key| {

@@ -10,6 +10,8 @@ mod error;
 mod evidence;
 mod formats;
 mod fuzz;
+#[cfg(feature = "grammar")]
+mod grammar_limits;
 mod infer;
 mod lost_tags;
 mod message;

@@ -134,6 +134,14 @@ fn hostile_templates_end_in_an_error() {
         )
     };
     let raw = "x".repeat(200);
+    let doubled = |last: &str| {
+        let step = "{% set x = [x, x] %}{% set y = [y, y] %}";
+        format!("{{% set x = 1 %}}{{% set y = 1.0 %}}{}{last}", step.repeat(40))
+    };
+    let flat = |last: &str, x: &str, y: &str| {
+        let step = "{% set x = x + x %}{% set y = y + y %}";
+        format!("{{% set x = {x} %}}{{% set y = {y} %}}{}{}", step.repeat(17), last.repeat(50))
+    };
     let cases = [
         ("endless loop", endless.replace("BODY", "")),
         ("endless output", endless.replace("BODY", &raw)),
@@ -173,6 +181,35 @@ fn hostile_templates_end_in_an_error() {
         ("endless map", "{{ ([range(100000) | list] * 100000) | map('sort') | list | length }}".to_owned()),
         ("itself", "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}".to_owned()),
         ("itself as JSON", "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns | tojson }}".to_owned()),
+        ("equal doubled lists", doubled("{{ x == y }}")),
+        ("unequal doubled lists", doubled("{{ x != y }}")),
+        ("ordered doubled lists", doubled("{{ x < y }}")),
+        ("doubled lists in a list", doubled("{{ x in [1, y] }}")),
+        ("doubled lists as keys", doubled("{{ {x: 1}[y] }}")),
+        ("doubled lists sorted", doubled("{{ [x, y] | sort | length }}")),
+        ("doubled lists as text", doubled("{{ x }}")),
+        ("doubled lists as JSON", doubled("{{ x | tojson | length }}")),
+        ("doubled lists joined", doubled("{{ x | join }}")),
+        ("doubled lists, pretty", doubled("{{ x | pprint }}")),
+        ("doubled dicts", doubled("{{ x == y }}").replace("[x, x]", "{'a': x, 'b': x}").replace("[y, y]", "dict(a=y, b=y)")),
+        ("doubled tuples", doubled("{{ x == y }}").replace("[x, x]", "(x, x)").replace("[y, y]", "(y, y)")),
+        (
+            "doubled namespaces",
+            doubled("{{ x == y }}").replace("[x, x]", "namespace(a=x, b=x)").replace("[y, y]", "namespace(a=y, b=y)"),
+        ),
+        (
+            "doubled in a macro",
+            "{% macro f(x, y, n) %}{% if n %}{{ f([x, x], [y, y], n - 1) }}{% else %}{{ x == y }}{% endif %}{% endmacro %}{{ f(1, 1.0, 40) }}"
+                .to_owned(),
+        ),
+        ("doubled long lists", flat("{{ x == y }}", "[[0] * 2000]", "[[0] * 2000]")),
+        ("doubled text split", "{% set x = 'a,' * 2000000 %}{{ x.split(',') | length }}".to_owned()),
+        ("doubled lines", "{% set x = '\n' * 4000000 %}{{ x.splitlines() | length }}".to_owned()),
+        (
+            "namespaces that contain themselves",
+            "{% set a = namespace(x=1) %}{% set b = namespace(x=1) %}{% set a.x = [a] %}{% set b.x = [b] %}{{ a == b }}"
+                .to_owned(),
+        ),
         ("append to itself", "{% set x = [] %}{% set _ = x.append(x) %}{{ x }}".to_owned()),
     ];
     let mut report = String::new();

@@ -4,6 +4,7 @@
 //! so everything that creates text checks the budget first.
 
 use super::failure;
+use super::sequences::Range;
 use crate::template::reserved::Table;
 use jiff::civil::DateTime;
 use minijinja::value::{Object, Value, ValueIter, ValueKind};
@@ -26,6 +27,8 @@ pub(in crate::template) struct Budget {
     began: Duration,
     ticks: AtomicUsize,
     late: AtomicBool,
+    /// Whether something contains a namespace, which alone can be made to contain itself.
+    holds_namespace: AtomicBool,
 }
 
 /// Processor time of one rendering. Counting stops most endless templates; this stops those with expensive steps.
@@ -52,6 +55,7 @@ impl Budget {
             began: processor_time(),
             ticks: AtomicUsize::new(0),
             late: AtomicBool::new(false),
+            holds_namespace: AtomicBool::new(false),
         }
     }
 
@@ -62,6 +66,47 @@ impl Budget {
             self.late.store(true, Ordering::Relaxed);
         }
         self.late.load(Ordering::Relaxed)
+    }
+
+    /// Fails if the rendering has exceeded its time; for each of many values that one step goes through.
+    pub(in crate::template) fn on_time(&self) -> Result<(), Error> {
+        let look = self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(8 * LOOK);
+        let late = if look { self.is_late() } else { self.late.load(Ordering::Relaxed) };
+        if late { Err(too_late()) } else { Ok(()) }
+    }
+
+    /// Counts the values in a list or dict that the template makes of others. They may share their parts, so that a
+    /// short template makes more than anything can go through: minijinja compares and hashes them in one step.
+    pub(in crate::template) fn weigh(&self, value: &Value) -> Result<usize, Error> {
+        let mut counting = Counting { left: VALUES, other: None, namespace: false };
+        counting.count(value, 0)?;
+        self.holds_namespace.fetch_or(counting.namespace, Ordering::Relaxed);
+        Ok(VALUES - counting.left)
+    }
+
+    /// The same for two lists that become one. What is added to a long one is alone counted: a loop may do that often.
+    pub(in crate::template) fn weigh_sum(&self, left: &Value, right: &Value) -> Result<(), Error> {
+        let length = |list: &Value| list.len().unwrap_or(0);
+        let (short, long) = if length(left) < length(right) { (left, right) } else { (right, left) };
+        let weight = self.weigh(short)?;
+        if length(short) > FEW && weight + self.weigh(long)? > VALUES {
+            return Err(too_many());
+        }
+        Ok(())
+    }
+
+    /// The same for a list that is repeated.
+    pub(in crate::template) fn weigh_product(&self, value: &Value, count: usize) -> Result<(), Error> {
+        if self.weigh(value)?.saturating_mul(count) > MOST { Err(too_many()) } else { Ok(()) }
+    }
+
+    /// Fails if `namespace` would contain itself with `value` as a member: comparing it would never end.
+    pub(in crate::template) fn member(&self, namespace: &Value, value: &Value) -> Result<(), Error> {
+        if is_namespace(value) || self.holds_namespace.load(Ordering::Relaxed) {
+            Counting { left: VALUES, other: Some(namespace), namespace: false }.count(value, 0)?;
+            self.holds_namespace.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The error of a rendering that exceeded its time, whatever its result.
@@ -100,6 +145,60 @@ impl Budget {
     fn exceeded(&self) -> Error {
         Error::new(ErrorKind::WriteFailure, "").with_source(TooLong { limit: self.limit })
     }
+}
+
+/// Maximum number of values in one that the template makes, with those that it shares counted each time.
+const VALUES: usize = 1_000_000;
+/// The same for a list that is repeated.
+const MOST: usize = 10 * VALUES;
+/// Lists of at most this length are short.
+const FEW: usize = 64;
+/// Maximum nesting of such a value.
+const DEPTH: usize = 300;
+
+/// Goes through a value and all values in it.
+struct Counting<'v> {
+    /// Number of values left to go through.
+    left: usize,
+    /// What must not be among them.
+    other: Option<&'v Value>,
+    /// Whether a namespace is among them.
+    namespace: bool,
+}
+
+impl Counting<'_> {
+    fn count(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        self.left = self.left.checked_sub(1).ok_or_else(too_many)?;
+        let Some(object) = value.as_object() else { return Ok(()) };
+        if depth > DEPTH || self.other.is_some_and(|other| minijinja::tests::is_sameas(other, value)) {
+            return Err(Error::new(ErrorKind::InvalidOperation, failure::NESTING));
+        }
+        match value.kind() {
+            ValueKind::Map => {
+                self.namespace |= is_namespace(value);
+                for (key, item) in object.try_iter_pairs().into_iter().flatten() {
+                    self.count(&key, depth + 1)?;
+                    self.count(&item, depth + 1)?;
+                }
+            }
+            // A range has only numbers, and any number of them.
+            ValueKind::Seq | ValueKind::Iterable if value.downcast_object_ref::<Range>().is_none() => {
+                for item in object.try_iter().into_iter().flatten() {
+                    self.count(&item, depth + 1)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn is_namespace(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace"))
+}
+
+fn too_many() -> Error {
+    Error::new(ErrorKind::InvalidOperation, failure::VALUES)
 }
 
 fn too_late() -> Error {

@@ -140,6 +140,7 @@ impl Rewriter<'_> {
                         self.bare_tuple(&tokens[assign + 1..]);
                     }
                     self.stored(&tokens[assign + 1..]);
+                    self.member(&tokens[1..assign], &tokens[assign + 1..]);
                 }
                 None => {
                     self.expression(tokens, 1);
@@ -194,6 +195,18 @@ impl Rewriter<'_> {
         }
     }
 
+    /// A namespace's member that is set to what has a name.
+    fn member(&mut self, target: &[(Token<'_>, Span)], tokens: &[(Token<'_>, Span)]) {
+        let [(Token::Ident(namespace), _), (Token::Dot, _), _] = target else { return };
+        let is_name = |token: &Token<'_>| matches!(token, Token::Ident(name) if !["true", "false", "none", "True", "False", "None", "not"].contains(name));
+        if let (Some((_, first)), Some((_, last)), true) =
+            (tokens.first(), tokens.last(), tokens.iter().any(|(token, _)| is_name(token)))
+        {
+            let range = (first.start_offset as usize, last.end_offset as usize);
+            self.wrap(range, &format!("{}({namespace}, (", helper::MEMBER), "))");
+        }
+    }
+
     /// `x[a:b]` becomes a method call, the only postfix available for it.
     fn slice(&mut self, open: usize, separators: &[usize], close: usize) {
         self.base.replace_range(open..open + 1, " ");
@@ -228,6 +241,7 @@ impl Rewriter<'_> {
             let range = (span.start_offset as usize, span.end_offset as usize);
             let previous = index.checked_sub(1).map(|index| &tokens[index].0);
             let Some(level) = levels.last_mut() else { return false };
+            level.names |= matches!(token, Token::Ident(_) | Token::Plus | Token::Mul);
             match token {
                 _ if opens(token) => {
                     level.extend(range);
@@ -239,11 +253,14 @@ impl Rewriter<'_> {
                         subscript: postfix && matches!(token, Token::BracketOpen),
                         group: !postfix && matches!(token, Token::ParenOpen),
                         list,
+                        made: !postfix && matches!(token, Token::BracketOpen | Token::BraceOpen),
                         ..Level::default()
                     });
                 }
                 _ if closes(token) => {
+                    let mut names = false;
                     if let Some(mut inner) = levels.pop() {
+                        names = inner.names;
                         let empty = inner.operand.is_none() && !inner.comma;
                         inner.close(self, STAGES);
                         let all = inner.open.map(|open| (open, range.1));
@@ -253,11 +270,17 @@ impl Rewriter<'_> {
                             Some(all) if inner.group && (inner.comma || empty) => {
                                 self.wrap(all, &format!("{}(", helper::TUPLE), ")");
                             }
+                            Some(all) if inner.made && inner.names => {
+                                self.wrap(all, &format!("{}(", helper::MADE), ")");
+                            }
                             _ => {}
                         }
                     }
                     match levels.last_mut() {
-                        Some(level) => level.extend(range),
+                        Some(level) => {
+                            level.extend(range);
+                            level.names |= names;
+                        }
                         None => return false,
                     }
                 }
@@ -400,6 +423,9 @@ struct Level {
     colons: Vec<usize>,
     /// Whether it is a list that the template may modify.
     list: bool,
+    /// Whether it is a list or a dict, and whether anything in it has a name or is computed.
+    made: bool,
+    names: bool,
     /// Whether it is a parenthesis that is not a call, and whether it contains a comma.
     group: bool,
     comma: bool,

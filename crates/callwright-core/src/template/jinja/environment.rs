@@ -36,6 +36,8 @@ pub(in crate::template) mod helper {
     pub const STORED: &str = "__stored";
     pub const SLICE: &str = "__slice";
     pub const LIST: &str = "__list";
+    pub const MADE: &str = "__made";
+    pub const MEMBER: &str = "__member";
 }
 
 /// An environment without templates.
@@ -64,10 +66,10 @@ pub(in crate::template) fn environment(uncounted: bool) -> Environment<'static> 
     env.add_filter("format", format_filter);
     env.add_filter("indent", indent);
     env.add_filter("batch", |state: &State, value: Value, count: usize, fill: Option<Value>| {
-        minijinja::filters::batch(state, value, small(count)?, fill)
+        made(state, minijinja::filters::batch(state, value, small(count)?, fill)?)
     });
     env.add_filter("slice", |state: &State, value: Value, count: usize, fill: Option<Value>| {
-        minijinja::filters::slice(state, value, small(count)?, fill)
+        made(state, minijinja::filters::slice(state, value, small(count)?, fill)?)
     });
     provided::register(&mut env);
     filters::register(&mut env);
@@ -82,7 +84,11 @@ pub(in crate::template) fn environment(uncounted: bool) -> Environment<'static> 
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
     env.add_function("range", |arguments: Rest<Value>| Range::value(&arguments));
-    env.add_function("dict", dict);
+    env.add_function("dict", |state: &State, arguments: Rest<Value>| made(state, dict(arguments)?));
+    env.add_function("namespace", |state: &State, members: Option<Value>| {
+        members.iter().try_for_each(|members| scope(state)?.budget.weigh(members).map(drop))?;
+        minijinja::functions::namespace(members)
+    });
     env.add_function("cycler", |items: Rest<Value>| Cycler::value(items.0));
     env.add_function("joiner", minijinja_contrib::globals::joiner);
     env.add_function(helper::ITERATE, |state: &State, value: Value| timely(state, iterate(value)?));
@@ -92,9 +98,11 @@ pub(in crate::template) fn environment(uncounted: bool) -> Environment<'static> 
     env.add_function(helper::CONCATENATE, operators::concatenate);
     env.add_function(helper::SUM, operators::sum);
     env.add_function(helper::COMPARE, operators::compare);
-    env.add_function(helper::TUPLE, Tuple::of);
+    env.add_function(helper::TUPLE, |state: &State, items: Value| made(state, Tuple::of(&items)?));
+    env.add_function(helper::MADE, made);
+    env.add_function(helper::MEMBER, member);
     env.add_function(helper::STORED, stored);
-    env.add_function(helper::LIST, MutableList::copy_of);
+    env.add_function(helper::LIST, |state: &State, items: Value| MutableList::copy_of(&made(state, items)?));
     env
 }
 
@@ -362,6 +370,18 @@ fn stored(state: &State, nesting: usize, value: Value) -> Result<Value, Error> {
     if nested == Some(true) {
         scope(state)?.budget.nest(nesting)?;
     }
+    Ok(value)
+}
+
+/// A list or dict that the template made of other values.
+fn made(state: &State, value: Value) -> Result<Value, Error> {
+    scope(state)?.budget.weigh(&value)?;
+    Ok(value)
+}
+
+/// A value assigned to a member of a namespace.
+fn member(state: &State, namespace: &Value, value: Value) -> Result<Value, Error> {
+    scope(state)?.budget.member(namespace, &value)?;
     Ok(value)
 }
 

@@ -8,12 +8,13 @@ use crate::json;
 use minijinja::ErrorKind as Kind;
 
 /// The messages of renderings that end at a limit.
-const BOUNDS: [&str; 6] = [STEPS, LENGTH, DEPTH, COPIES, NESTING, TIME];
+const BOUNDS: [&str; 7] = [STEPS, LENGTH, DEPTH, COPIES, NESTING, VALUES, TIME];
 const STEPS: &str = "the template takes too many steps";
 const LENGTH: &str = "the template writes more than";
 const DEPTH: &str = "the template's macros call each other too deeply";
 pub(in crate::template) const COPIES: &str = "the template copies too much text";
 pub(in crate::template) const NESTING: &str = "the template nests values too deeply";
+pub(in crate::template) const VALUES: &str = "the template makes lists of too many values";
 pub(in crate::template) const TIME: &str = "the template takes too long";
 
 /// Whether a rendering ended at a limit, so that another one will too.

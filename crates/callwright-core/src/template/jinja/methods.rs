@@ -6,7 +6,7 @@ use super::budget::{Budget, scope};
 use super::environment::helper;
 use super::format;
 use super::lists;
-use super::operators::Number;
+use super::operators::{ITEM, Number};
 use super::python;
 use super::sequences::{Tuple, View};
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
@@ -81,12 +81,12 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             let (characters,): (Option<&str>,) = from_args(arguments)?;
             Value::from(strip(text, characters, method != "rstrip", method != "lstrip"))
         }
-        "split" | "rsplit" => split(text, method, arguments)?,
+        "split" | "rsplit" => split(text, method, arguments, budget)?,
         "partition" | "rpartition" => partition(text, method, arguments)?,
         "splitlines" => {
             let (keep, _, kwargs) = optional_kwargs(arguments)?;
             let keep = keep.or(kwargs.get("keepends")?).is_some_and(|keep| keep.is_true());
-            split_lines(text, keep).into_iter().map(Value::from).collect()
+            listed(split_lines(text, keep), budget)?
         }
         "find" | "rfind" | "index" | "rindex" => find(text, method, arguments)?,
         "count" => {
@@ -178,7 +178,7 @@ fn is(text: &str, method: &str) -> Option<Value> {
 }
 
 /// `split` and `rsplit`.
-fn split(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+fn split(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Result<Value, Error> {
     let (separator, limit, kwargs): (Option<Value>, Option<Value>, Kwargs) = optional_kwargs(arguments)?;
     let separator = separator.or(kwargs.get("sep")?).filter(|value| !value.is_none());
     let limit = limit.or(kwargs.get("maxsplit")?).map(i64::try_from).transpose()?;
@@ -203,6 +203,13 @@ fn split(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> 
             }
         }
     };
+    listed(parts, budget)
+}
+
+/// The parts of a text as a list, which takes more memory than the text.
+fn listed(parts: Vec<&str>, budget: &Budget) -> Result<Value, Error> {
+    budget.check(parts.len().saturating_mul(size_of::<Value>()))?;
+    budget.copy(parts.len().saturating_mul(ITEM))?;
     Ok(parts.into_iter().map(Value::from).collect())
 }
 

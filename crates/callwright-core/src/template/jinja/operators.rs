@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Bytes of text that cost as much to copy as an item of a list.
-const ITEM: usize = 128;
+pub(in crate::template) const ITEM: usize = 128;
 
 /// A Python number; `bool` is an `int`.
 #[derive(Debug, Clone, Copy)]
@@ -141,6 +141,7 @@ pub(in crate::template) fn add(left: &Value, right: &Value, budget: &Budget) -> 
     let length = left.len().unwrap_or(0).saturating_add(right.len().unwrap_or(0));
     budget.check(length.saturating_mul(size_of::<Value>()))?;
     budget.copy(length * ITEM)?;
+    budget.weigh_sum(left, right)?;
     let items = left.try_iter()?.chain(right.try_iter()?).collect();
     Ok(if a == "tuple" { Tuple::value(items) } else { Value::from(items) })
 }
@@ -193,6 +194,7 @@ fn repeat(value: &Value, count: &Value, budget: &Budget) -> Result<Value, Error>
     if let Some(text) = value.as_str() {
         return Ok(Value::from(text.repeat(if unit == 0 { 0 } else { count })));
     }
+    budget.weigh_product(value, count)?;
     let once: Vec<Value> = value.try_iter()?.collect();
     let times = if unit == 0 { 0 } else { count };
     let items: Vec<Value> = std::iter::repeat_n(once, times).flatten().collect();
@@ -265,7 +267,8 @@ pub(in crate::template) fn concatenate(state: &State, operands: Rest<Value>) -> 
 }
 
 /// `a < b <= c`: every pair of neighbours must compare true.
-pub(in crate::template) fn compare(operands: Rest<Value>) -> Result<bool, Error> {
+pub(in crate::template) fn compare(state: &State, operands: Rest<Value>) -> Result<bool, Error> {
+    scope(state)?;
     for step in operands.windows(3).step_by(2) {
         let (left, operator, right) = (&step[0], step[1].as_str().unwrap_or_default(), &step[2]);
         let fits = match operator {

@@ -3,12 +3,11 @@
 //! `Environment::new` would add all of minijinja's. Most of those are replaced here, some Jinja2 does not have, and nothing
 //! leaves them out of a program again: they are 60 kB of a WebAssembly module.
 
-use minijinja::{Environment, filters, functions, tests};
+use minijinja::{Environment, filters, tests};
 
 pub(in crate::template) fn register(env: &mut Environment<'_>) {
     env.add_filter("abs", filters::abs);
     env.add_filter("last", filters::last);
-    env.add_function("namespace", functions::namespace);
     env.add_test("undefined", tests::is_undefined);
     env.add_test("defined", tests::is_defined);
     env.add_test("none", tests::is_none);

@@ -43,17 +43,19 @@ pub(in crate::template) fn repr(value: &Value, budget: &Budget) -> Result<String
 
 /// `repr(value)` with sorted dict keys, as in `pprint`.
 pub(in crate::template) fn sorted_repr(value: &Value, budget: &Budget) -> Result<String, Error> {
-    repr(&sorted(value, 0)?, budget)
+    repr(&sorted(value, budget, 0)?, budget)
 }
 
-fn sorted(value: &Value, depth: usize) -> Result<Value, Error> {
+fn sorted(value: &Value, budget: &Budget, depth: usize) -> Result<Value, Error> {
     check_depth(depth)?;
-    let items = |value: &Value| value.try_iter()?.map(|item| sorted(&item, depth + 1)).collect::<Result<Vec<_>, _>>();
+    budget.on_time()?;
+    let items =
+        |value: &Value| value.try_iter()?.map(|item| sorted(&item, budget, depth + 1)).collect::<Result<Vec<_>, _>>();
     match value.kind() {
         ValueKind::Map => {
             let mut entries = Vec::new();
             for key in value.try_iter()? {
-                entries.push((key.clone(), sorted(&value.get_item(&key)?, depth + 1)?));
+                entries.push((key.clone(), sorted(&value.get_item(&key)?, budget, depth + 1)?));
             }
             entries.sort_by(|(a, _), (b, _)| a.cmp(b));
             Ok(Value::from_iter(entries))
@@ -76,6 +78,7 @@ fn check_depth(depth: usize) -> Result<(), Error> {
 
 fn write_repr(out: &mut String, value: &Value, budget: &Budget, depth: usize) -> Result<(), Error> {
     budget.check(out.len())?;
+    budget.on_time()?;
     check_depth(depth)?;
     match value.kind() {
         ValueKind::Undefined => out.push_str("Undefined"),
@@ -254,6 +257,7 @@ struct JsonWriter<'a> {
 impl JsonWriter<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         self.budget.check(self.out.len())?;
+        self.budget.on_time()?;
         check_depth(depth)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
