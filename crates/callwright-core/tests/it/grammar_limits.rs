@@ -357,7 +357,7 @@ fn babbled(lark: &str, random: &mut Random) -> Option<String> {
 
 #[test]
 fn generated_schemas_end_and_their_grammars_accept_what_fits() {
-    let seeds: u64 = std::env::var("CALLWRIGHT_SCHEMAS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let seeds: u64 = std::env::var("CALLWRIGHT_SCHEMAS").ok().and_then(|n| n.parse().ok()).unwrap_or(30);
     let first: u64 = std::env::var("CALLWRIGHT_FIRST_SCHEMA").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let (mut slowest, mut checked, mut wrong) = (Vec::new(), 0, Vec::new());
     for seed in first..first + seeds {
