@@ -4,7 +4,7 @@ use super::closing::{Closer, Ends, FIRST_EFFORT};
 use super::masks::{Masks, TEXTS};
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
-use crate::grammar::{LIMITS, budget, is_large};
+use crate::grammar::{LIMITS, budget, is_large, prepared};
 use crate::{Error, ErrorKind, Result};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
@@ -279,11 +279,12 @@ fn created<T: Send + 'static>(
 ) -> Result<(Matcher, Option<T>)> {
     let (factory, lark) = (Arc::clone(factory), lark.to_owned());
     let created = budget::within(large, move || {
-        let parser = factory.create_parser(TopLevelGrammar::from_lark(lark));
+        let grammar = prepared(TopLevelGrammar::from_lark(lark), Some(factory.tok_env().clone()))?;
+        let parser = factory.create_parser_from_init_default(grammar);
         let made = parser.as_ref().ok().and_then(make);
-        (Matcher::new(parser), made)
+        Ok((Matcher::new(parser), made))
     });
-    created.map_err(|why| grammar_error(&why.to_string()))
+    created.unwrap_or_else(|ended| Err(ended.to_string())).map_err(|why| grammar_error(&why))
 }
 
 /// Whether a grammar may end here.

@@ -32,7 +32,7 @@ use std::path::Path;
 pub use budget::Ended;
 pub use json::json_grammar;
 #[doc(hidden)]
-pub use lark::is_large;
+pub use lark::{is_large, prepared};
 pub use limits::{LIMITS, Limits, beyond};
 #[doc(hidden)]
 pub use schema::says_nothing;

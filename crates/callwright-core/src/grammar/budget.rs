@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_takes_too_long_is_left_behind_and_counted_until_it_ends() {
         let cancelled = Arc::new(AtomicBool::new(false));
-        assert_eq!(cancelled_by(&cancelled, || within(true, || check())), Ok(Ok(())));
+        assert_eq!(cancelled_by(&cancelled, || within(true, check)), Ok(Ok(())));
         let (release, wait) = channel::<()>();
         let flag = Arc::clone(&cancelled);
         let ended = cancelled_by(&cancelled, || {

@@ -5,6 +5,7 @@ use super::limits::{self, LIMITS};
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::json::caret;
 use llguidance::api::{GrammarInit, TopLevelGrammar};
+use llguidance::toktrie::TokEnv;
 use std::collections::HashMap;
 
 /// Returns the grammar unchanged if the grammar engine can parse it. Anything that depends on a model's vocabulary is
@@ -14,12 +15,34 @@ use std::collections::HashMap;
 /// [`ErrorKind::Syntax`], with line and column if the engine reports them.
 pub(super) fn checked(text: &str) -> Result<String> {
     bounded(text)?;
-    let grammar = GrammarInit::Serialized(TopLevelGrammar::from_lark(text.to_owned()));
-    let compiled = budget::within(is_large(text), move || grammar.validate(None, LIMITS.engine()).into_error());
-    match compiled.map_err(limits::ended)? {
-        Some(complaint) => Err(refused(text, &complaint)),
-        None => Ok(text.to_owned()),
+    let grammar = TopLevelGrammar::from_lark(text.to_owned());
+    match budget::within(is_large(text), move || prepared(grammar, None).map(drop)).map_err(limits::ended)? {
+        Err(complaint) => Err(refused(text, &complaint)),
+        Ok(()) => Ok(text.to_owned()),
     }
+}
+
+/// A grammar whose parser the engine creates in bounded time.
+///
+/// The engine limits its work on patterns by [`Limits::lexer_fuel`](super::Limits::lexer_fuel), except for the first byte
+/// of each. So that is tried here, with the limit.
+///
+/// # Errors
+/// The engine's message, or that the patterns take too much work.
+pub fn prepared(grammar: TopLevelGrammar, tokens: Option<TokEnv>) -> Result<GrammarInit, String> {
+    let engine = |error: &dyn std::fmt::Display| format!("{error:#}");
+    let (grammar, lexer) =
+        GrammarInit::Serialized(grammar).to_internal(tokens, LIMITS.engine()).map_err(|error| engine(&error))?;
+    let mut patterns = lexer.to_regex_vec(&mut LIMITS.engine()).map_err(|error| engine(&error))?;
+    patterns.set_fuel(LIMITS.lexer_fuel);
+    let first = patterns.initial_state(&lexer.all_lexemes());
+    for byte in 0..=u8::MAX {
+        patterns.transition(first, byte);
+        if patterns.has_error() {
+            return Err("its patterns take too much work".to_owned());
+        }
+    }
+    Ok(GrammarInit::Internal(grammar, lexer))
 }
 
 /// Refuses a grammar of more text, rules or nested brackets than the stack of [`LIMITS`] fits.

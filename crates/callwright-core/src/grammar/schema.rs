@@ -3,11 +3,11 @@
 //! Relaxing is local: a keyword that cannot be enforced is dropped in its place, and the rest of the schema stays in
 //! force. After parsing, values are checked against the whole schema.
 
-use super::limits::LIMITS;
+use super::lark::prepared;
 use super::references::TABLES;
 use super::{Unenforced, budget};
 use crate::tool::dialect::children;
-use llguidance::{GrammarBuilder, JsonCompileOptions};
+use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 
 /// Keywords of JSON Schema that restrict a value and that the grammar engine does not support.
@@ -379,9 +379,7 @@ pub(super) fn any(depth: usize) -> Value {
 /// Compiles a schema with the grammar engine; the error is its message, or that the time is over.
 pub(super) fn compile(schema: &Value) -> Result<(), String> {
     budget::check().map_err(|ended| ended.to_string())?;
-    let options = JsonCompileOptions::default();
-    let compiled = options.json_to_llg_with_overrides(GrammarBuilder::new(None, LIMITS.engine()), schema.clone());
-    compiled.map(|_| ()).map_err(|error| format!("{error:#}"))
+    prepared(TopLevelGrammar::from_json_schema(schema.clone()), None).map(drop)
 }
 
 /// Whether the engine's message says that no value fits the schema.
