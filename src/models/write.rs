@@ -20,7 +20,7 @@ pub(crate) fn with_call_threshold(
     let begins: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].trim_start().starts_with('[')).collect();
     for (place, begin) in begins.iter().enumerate() {
         let end = begins.get(place + 1).copied().unwrap_or(lines.len());
-        let Some(name) = name_of(&lines[*begin..end].join("\n")) else { continue };
+        let Some(name) = name_of(&(lines[*begin..end].join("\n") + "\n")) else { continue };
         if name != entry.name {
             continue;
         }

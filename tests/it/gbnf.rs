@@ -122,7 +122,7 @@ fn what_is_wrong_with_a_grammar_is_said_with_its_place() {
         said.push(format!("{grammar:?}\n{error}\n"));
     }
     insta::assert_snapshot!(said.join("\n"));
-    let deep = format!("root ::= {}\"a\"{}", "(".repeat(100_000), ")".repeat(100_000));
+    let deep = format!("root ::= {}\"a\"{}", "(".repeat(10_000), ")".repeat(10_000));
     let error = Grammar::from_text(&deep).unwrap_err().to_string();
     assert!(error.contains("nested more than"), "{error}");
 }

@@ -117,7 +117,8 @@ impl Answer {
     fn of(mut response: ureq::http::Response<ureq::Body>) -> Answer {
         let headers = response.headers().iter();
         let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
-        Answer { status: response.status().as_u16(), headers, text: response.body_mut().read_to_string().unwrap() }
+        let text = response.body_mut().with_config().limit(1 << 30).read_to_string().unwrap();
+        Answer { status: response.status().as_u16(), headers, text }
     }
 
     pub(crate) fn json(&self) -> Value {

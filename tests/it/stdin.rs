@@ -34,7 +34,7 @@ fn what_is_piped_in_is_the_question_or_goes_with_it() {
     for (args, piped, error) in [
         (&[][..], &b""[..], "there is no prompt"),
         (&[" "], b"A document", "there is no prompt"),
-        (&["What is it?"], b"\xff\xd8", "cannot read standard input: stream did not contain valid UTF-8"),
+        (&["What is it?"], b"\xff\xd8", "cannot read standard input: invalid utf-8 sequence of 1 bytes from index 0"),
     ] {
         let ran = run(callwright(home.path()).arg("run").args(args).write_stdin(piped));
         assert!(ran.code == 2 && ran.err.contains(error), "{args:?} {ran:?}");

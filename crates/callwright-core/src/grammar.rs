@@ -107,7 +107,6 @@ impl Grammar {
         });
         lark::bounded(text)?;
         let lark = if is_gbnf { gbnf::to_lark(text)? } else { lark::checked(text)? };
-        lark::bounded(&lark)?;
         Ok(Grammar { lark, ..Grammar::default() })
     }
 

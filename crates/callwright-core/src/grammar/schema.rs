@@ -293,6 +293,14 @@ impl Preparing {
             return;
         };
         object.retain(|key, _| !DESCRIPTIONS.contains(&key.as_str()));
+        if let Some(Value::Array(parts)) = object.get_mut("allOf") {
+            // Hundreds of parts that say nothing would each be written as any value, and combined.
+            let counts = |key: &String| restricts(key) || TABLES.contains(&key.as_str());
+            parts.retain(|part| part.as_object().map_or(*part != true, |part| part.keys().any(counts)));
+            if parts.is_empty() {
+                object.shift_remove("allOf");
+            }
+        }
         if object.keys().all(|key| key == "$schema" || key == "$id") {
             *schema = any(ANY_DEPTH);
             return;
