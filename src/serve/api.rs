@@ -108,6 +108,9 @@ async fn receive(server: &Server, body: Body) -> Result<Received, Refusal> {
             return Err(too_large());
         }
         if !whole.held.take(chunk.len()) {
+            // A client that still sends when the connection is closed loses the answer.
+            drop(whole);
+            while let Some(Ok(_)) = chunks.next().await {}
             return Err(no_memory());
         }
         whole.bytes.extend_from_slice(&chunk);

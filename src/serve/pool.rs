@@ -11,7 +11,8 @@ use crate::models::bundled;
 use crate::session::Session;
 use crate::{Model, Result};
 use axum::http::StatusCode;
-use serde_json::json;
+use serde_json::Value;
+use std::fmt::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -243,8 +244,8 @@ impl Host {
         let words = lock(&self.words);
         for token in tokens {
             into.push_str(if std::mem::take(&mut first) { "" } else { "," });
-            let piece = String::from_utf8_lossy(words.token_bytes(*token));
-            into.push_str(&json!({"id": token, "piece": piece}).to_string());
+            let piece = Value::from(String::from_utf8_lossy(words.token_bytes(*token)));
+            let _ = write!(into, "{{\"id\":{},\"piece\":{piece}}}", token.0);
         }
     }
 

@@ -328,7 +328,7 @@ fn no_process_of_a_tool_survives_a_program_that_is_killed() {
         let runs = || std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
         let killed = Instant::now();
         while runs() {
-            assert!(killed.elapsed() < Duration::from_secs(10), "process {id} lives on");
+            assert!(killed.elapsed() < Duration::from_secs(60), "process {id} lives on");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -45,6 +45,7 @@ fn control_characters_from_anywhere_are_shown_as_text() {
     let models = write(home, "models.toml", &format!("[[model]]\nname = {hostile}\npath = \"a.gguf\"\n"));
     let wrong = write(home, "wrong.toml", &format!("[[model]]\nname = {hostile}\n"));
     let key = write(home, "key.toml", &format!("[[model]]\nname = \"a\"\npath = \"a\"\n{hostile} = 1\n"));
+    let config = write(home, "config.toml", &format!("{hostile} = 1\n"));
     let messages = write(home, "messages.json", &serde_json::json!([{"role": HOSTILE, "content": "a"}]).to_string());
     let not_json = write(home, "not.json", &format!("{{\"a\": {HOSTILE}"));
     let tiny = GgufBuilder::tiny().set("general.name", HOSTILE).write(home, "tiny.gguf").display().to_string();
@@ -77,7 +78,7 @@ fn control_characters_from_anywhere_are_shown_as_text() {
     );
     is_clean(
         "a configuration",
-        &run(callwright(home).args(["run", "a"]).env("CALLWRIGHT_CONFIG", &wrong).write_stdin("")),
+        &run(callwright(home).args(["run", "a"]).env("CALLWRIGHT_CONFIG", &config).write_stdin("")),
     );
 }
 
