@@ -10,7 +10,6 @@ mod begin;
 mod call;
 mod closing;
 mod compiler;
-mod copying;
 mod digits;
 mod forced;
 mod masks;
@@ -33,7 +32,6 @@ use std::time::Duration;
 use trigger::{Hit, Trigger};
 
 pub use compiler::Compiler;
-pub(crate) use copying::Copying;
 pub(crate) use rules::Step;
 pub use rules::{Calls, Mode, Notice, Rules, Subject};
 

@@ -51,9 +51,6 @@ pub enum Source {
     Server(ServerModel),
 }
 
-/// What a bias for copying may be.
-pub(crate) const COPY_BIAS: std::ops::RangeInclusive<f32> = 0.0..=100.0;
-
 /// Sampling parameters that a model's makers recommend; the caller chooses the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
@@ -76,8 +73,6 @@ pub struct Sampling {
     pub repeat_last_n: Option<i32>,
     /// Penalty of a token that would continue a repetition; 0 is off.
     pub dry_multiplier: Option<f32>,
-    /// What is added to the logits of tokens that copy the user's words into a call, in nats; 0 is off.
-    pub copy_bias: Option<f32>,
 }
 
 impl Sampling {
@@ -94,7 +89,6 @@ impl Sampling {
             frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
             repeat_last_n: self.repeat_last_n.or(other.repeat_last_n),
             dry_multiplier: self.dry_multiplier.or(other.dry_multiplier),
-            copy_bias: self.copy_bias.or(other.copy_bias),
         }
     }
 }

@@ -351,7 +351,7 @@ impl Session {
         self.check_prompt()?;
         let tools = self.shown_tools();
         let Session { compiling, engine, prompts, options, .. } = self;
-        constrain::begin(compiling, &**engine, &prompts.writer.format, (&[], &tools), options, (b"", false)).map(|_| ())
+        constrain::begin(compiling, &**engine, &prompts.writer.format, &tools, options, (b"", false)).map(|_| ())
     }
 
     /// Checks that the chat template writes the conversation. The grammar for the tools is made meanwhile, and until the answer's

@@ -32,7 +32,6 @@ const DECIDING: [(&str, Option<&str>); 22] = [
     ("more_tools", None),
     ("call_threshold", None),
     ("no_call_below", None),
-    ("copy_bias", None),
     ("other_forms", None),
     ("max_tokens", None),
     ("seed", None),

@@ -7,7 +7,7 @@ use super::generation::{Constrain, OtherFormsArg, probability};
 use super::hardware::HardwareOptions;
 use super::input::{ModelOptions, positive};
 use super::run::{Interrupts, PATIENCE};
-use super::sampling::{copy_bias, temperature};
+use super::sampling::temperature;
 use super::{DONE, INTERRUPTED, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
@@ -105,11 +105,6 @@ pub struct RunArgs {
     /// Forbid calls where the probability of one is below P, as for run
     #[arg(long, value_name = "P", value_parser = probability, help_heading = "Sampling", allow_negative_numbers = true)]
     no_call_below: Option<f64>,
-
-    /// Add X to the logits of tokens that copy the user's words into a call's values, as for run [default: the model's in
-    /// models.toml, or 0]
-    #[arg(long, value_name = "X", value_parser = copy_bias, help_heading = "Sampling", allow_negative_numbers = true)]
-    copy_bias: Option<f32>,
 
     /// Repair deviations from the format before scoring [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Matrix")]
@@ -324,8 +319,7 @@ impl RunArgs {
         session.set_tools(tools);
         session.notices().iter().for_each(|text| notice(text));
         let recommended = Sampling::from(model.entry().sampling);
-        let copy_bias = self.copy_bias.unwrap_or(recommended.copy_bias);
-        let sampling = Sampling { seed: self.seed, copy_bias, ..recommended };
+        let sampling = Sampling { seed: self.seed, ..recommended };
         let configuration = Configuration {
             model_sha256: hash.to_owned(),
             sampling,

@@ -25,7 +25,6 @@ const NAMES: [(&str, &str); 30] = [
     ("`Options::loop_guard` off", "--no-loop-guard"),
     ("`Sampling::repeat_penalty`", "--repeat-penalty"),
     ("`Sampling::temperature`", "--temp"),
-    ("`Sampling::copy_bias`", "--copy-bias"),
     ("`ModelBuilder::template`", "--template NAME|FILE"),
     ("`Hub::offline`", "--offline"),
     ("`Session::set_tools` gives some", "give some with --tools FILE"),

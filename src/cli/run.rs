@@ -66,7 +66,7 @@ const RECORDED: [&str; 63] = [
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers", "threads_batch",
     "ubatch_size", "flash_attn", "cache_type_k", "cache_type_v", "no_mmap", "mlock", "lora", "draft_model", "prompt_cache", "prompt_cache_size", "cache_ram",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
-    "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier", "copy_bias",
+    "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
     "parallel", "no_parallel", "max_calls", "no_loop_guard", "text_after_calls", "no_repair", "no_coerce", "no_normalize",
     "other_forms", "context_policy", "call_threshold", "no_call_below", "constrain", "max_preamble", "max_thinking",
     "no_jump", "no_draft", "grammar", "json_schema",

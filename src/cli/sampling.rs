@@ -53,11 +53,6 @@ pub struct SamplingOptions {
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = dry_multiplier, allow_negative_numbers = true)]
     dry_multiplier: Option<f32>,
 
-    /// Add X to the logits of tokens that copy the user's words or a tool's result into a constrained call's values, in
-    /// nats; 0 is off [default: the model's in models.toml, or 0]
-    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = copy_bias, allow_negative_numbers = true)]
-    copy_bias: Option<f32>,
-
     /// Seed the random numbers with N; -1 chooses a seed and reports it [default: 0]
     #[arg(short, long, value_name = "N", help_heading = "Sampling", value_parser = seed, allow_negative_numbers = true)]
     seed: Option<Seed>,
@@ -131,7 +126,6 @@ impl SamplingOptions {
             frequency_penalty: replaced.pick("frequency_penalty", self.frequency_penalty, body.frequency_penalty),
             repeat_last_n: replaced.pick("repeat_last_n", self.repeat_last_n, body.repeat_last_n),
             dry_multiplier: replaced.pick("dry_multiplier", self.dry_multiplier, body.dry_multiplier),
-            copy_bias: self.copy_bias,
         };
         let seed = replaced.pick("seed", self.seed.map(Seed::number), body.seed).unwrap_or_default();
         options.sampling = Sampling { seed, ..Sampling::from(sampling.or(model)) };
@@ -187,10 +181,6 @@ fn penalty(text: &str) -> Result<f32, String> {
 
 fn dry_multiplier(text: &str) -> Result<f32, String> {
     number_in(text, DRY_MULTIPLIER)
-}
-
-pub fn copy_bias(text: &str) -> Result<f32, String> {
-    number_in(text, models::COPY_BIAS)
 }
 
 fn last_n(text: &str) -> Result<i32, String> {

@@ -2,7 +2,6 @@
 
 use super::closing::{Closer, EFFORT, FIRST_EFFORT};
 use super::compiler::{Begun, Tokens, id, is_complete, token};
-use super::copying::Copying;
 use super::digits::{Digits, Open};
 use super::forced::spell;
 use super::masks::Masks;
@@ -181,22 +180,6 @@ impl Call {
             false if !self.digits.as_ref().is_none_or(short) => false,
             false => self.matcher.validate_tokens(&[id(token)]).is_ok_and(|count| count == 1),
         }
-    }
-
-    /// The tokens that copy a passage, where the call is in a value with a choice: any text, or any digits.
-    pub(super) fn copies(&mut self, copying: &Copying, tokens: &Tokens) -> Vec<TokenId> {
-        let Some(open) = self.digits.as_ref().and_then(Digits::open) else { return Vec::new() };
-        let trie = tokens.tok_trie();
-        let probes: [&[u8]; 2] = match open {
-            Open::Text(..) => [b"Q", b"~"],
-            Open::Number(b"") => [b"3", b"7"],
-            Open::Number(_) => return copying.tokens(&open, trie),
-        };
-        let matcher = &mut self.matcher;
-        let mut fits = |probe: &[u8]| {
-            trie.token_id_at_bytes(probe).is_some_and(|id| matcher.validate_tokens(&[id]).is_ok_and(|count| count == 1))
-        };
-        if probes.into_iter().all(&mut fits) { copying.tokens(&open, trie) } else { Vec::new() }
     }
 
     /// Whether all these tokens fit, one after the other.

@@ -19,17 +19,6 @@ pub(super) struct Digits {
     number: Number,
     /// The last bytes that may belong to a quote or a tag.
     tail: Vec<u8>,
-    /// The string or number that the text ends in.
-    value: Vec<u8>,
-}
-
-/// A value that a text ends in, as far as it is written.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Open<'d> {
-    /// In a string, with the quote that ends it.
-    Text(&'d [u8], &'d [u8]),
-    /// In a number, or where one may begin.
-    Number(&'d [u8]),
 }
 
 /// Where the numbers are.
@@ -71,14 +60,7 @@ impl Digits {
     pub(super) fn new(grammar: &str, notation: Notation) -> Option<Digits> {
         let longest = grammar.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
         let place = if matches!(notation, Notation::Tagged(_)) { Place::Elsewhere } else { Place::Value };
-        (longest <= MOST).then_some(Digits {
-            notation,
-            place,
-            digits: 0,
-            number: Number::None,
-            tail: Vec::new(),
-            value: Vec::new(),
-        })
+        (longest <= MOST).then_some(Digits { notation, place, digits: 0, number: Number::None, tail: Vec::new() })
     }
 
     /// Takes written bytes.
@@ -108,32 +90,7 @@ impl Digits {
         self.digits > 0
     }
 
-    /// The value that the text ends in; none in a word, or in a string with escapes.
-    pub(super) fn open(&self) -> Option<Open<'_>> {
-        let quote = match &self.notation {
-            Notation::Quoted(quote) => quote,
-            _ => &b"\""[..],
-        };
-        match (self.place, self.number) {
-            (Place::Text, _) if !self.value.contains(&b'\\') => Some(Open::Text(&self.value, quote)),
-            (Place::Value, Number::None | Number::Digits) => Some(Open::Number(&self.value)),
-            _ => None,
-        }
-    }
-
     fn take(&mut self, byte: u8) {
-        let before = self.place;
-        self.move_on(byte);
-        let in_text = matches!(self.place, Place::Text | Place::Escape) && before != Place::Value;
-        let in_number = self.place == Place::Value && (self.number == Number::Digits || byte == b'-');
-        if in_text || in_number {
-            self.value.push(byte);
-        } else {
-            self.value.clear();
-        }
-    }
-
-    fn move_on(&mut self, byte: u8) {
         self.digits = if self.place == Place::Value && byte.is_ascii_digit() { self.digits + 1 } else { 0 };
         self.number = match (self.number, byte) {
             _ if self.place != Place::Value => Number::None,

@@ -1,6 +1,5 @@
 //! Rules for a constrained answer, and the diagnostics it produces.
 
-use super::copying::Copying;
 use crate::engine::Token;
 use crate::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -55,8 +54,6 @@ pub struct Rules {
     pub(crate) sampled_elsewhere: bool,
     /// Whether the prompt has begun reasoning.
     pub thinking: bool,
-    /// The passages that values rather copy.
-    pub(crate) copying: Option<Copying>,
 }
 
 impl Default for Rules {
@@ -71,7 +68,6 @@ impl Default for Rules {
             draft: true,
             sampled_elsewhere: false,
             thinking: false,
-            copying: None,
         }
     }
 }

@@ -32,7 +32,6 @@ impl Constraint<'_> {
         left: usize,
     ) -> Result<std::result::Result<Token, Step>> {
         let mut banned: Vec<Token> = Vec::new();
-        self.prefer(sampler);
         loop {
             sampler.hold(self.holds());
             let mut chosen =
@@ -79,16 +78,6 @@ impl Constraint<'_> {
                 self.fail("the model excludes every token that fits")?;
             }
         }
-    }
-
-    /// Makes the tokens likelier that copy a passage into a value.
-    fn prefer(&mut self, sampler: &mut Sampler) {
-        let Some(copying) = &self.rules.copying else { return };
-        let copies = match &mut self.phase {
-            Phase::Call(call) => call.copies(copying, self.compiler.tokens()),
-            _ => Vec::new(),
-        };
-        sampler.prefer(copies.into_iter().map(|copy| (token(copy), copying.bias)));
     }
 
     /// Whether the token that a server sampled fits, or may be replaced by the only one that does. A call that may end here is

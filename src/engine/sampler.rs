@@ -25,10 +25,6 @@ pub struct Sampling {
     pub min_p: f32,
     /// The seed of the random numbers.
     pub seed: u64,
-    /// What is added, in a value of a constrained call, to the logit of each token that continues a passage of the user's
-    /// messages or of a tool's result, or that ends the value after such a passage, in nats; 0 is off.
-    #[serde(default, skip_serializing_if = "is_off")]
-    pub copy_bias: f32,
     /// Penalties for tokens that have already occurred.
     #[serde(default, skip_serializing_if = "Penalties::is_default")]
     pub penalties: Penalties,
@@ -47,7 +43,7 @@ impl Default for Sampling {
     /// Greedy: this engine is about exact formats, and greedy answers are reproducible.
     fn default() -> Sampling {
         let penalties = Penalties::default();
-        Sampling { temperature: 0.0, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 0, copy_bias: 0.0, penalties }
+        Sampling { temperature: 0.0, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 0, penalties }
     }
 }
 
@@ -61,7 +57,6 @@ impl From<models::Sampling> for Sampling {
             top_p: given.top_p.unwrap_or(default.top_p),
             min_p: given.min_p.unwrap_or(default.min_p),
             seed: default.seed,
-            copy_bias: given.copy_bias.unwrap_or(default.copy_bias),
             penalties: Penalties {
                 repeat: given.repeat_penalty.unwrap_or(default.penalties.repeat),
                 presence: given.presence_penalty.unwrap_or(default.penalties.presence),
@@ -71,10 +66,6 @@ impl From<models::Sampling> for Sampling {
             },
         }
     }
-}
-
-fn is_off(bias: &f32) -> bool {
-    *bias == 0.0
 }
 
 /// A logit and its token.
@@ -87,8 +78,6 @@ pub(crate) struct Sampler {
     random: Pcg64,
     /// Values to add to the logits of some tokens.
     bias: Vec<(Token, f32)>,
-    /// Values to add to the logits of some tokens at the next place only.
-    preferred: Vec<(Token, f32)>,
     /// The text that the penalties apply to.
     history: History,
     /// Whether a grammar constrains the next token, so that there are no penalties.
@@ -104,20 +93,14 @@ impl Sampler {
     pub(crate) fn new(sampling: Sampling) -> Sampler {
         let random = Pcg64::seed_from_u64(sampling.seed);
         let (candidates, allowed) = (Vec::new(), Vec::new());
-        let (bias, preferred) = (Vec::new(), Vec::new());
-        Sampler { sampling, random, bias, preferred, history: History::default(), held: false, candidates, allowed }
+        let bias = Vec::new();
+        Sampler { sampling, random, bias, history: History::default(), held: false, candidates, allowed }
     }
 
     /// Always adds these values to the logits of some tokens.
     #[must_use]
     pub(crate) fn biased(self, bias: &[(Token, f32)]) -> Sampler {
         Sampler { bias: bias.to_vec(), ..self }
-    }
-
-    /// Adds these values to the logits of some tokens, until it is called again.
-    pub(crate) fn prefer(&mut self, preferred: impl Iterator<Item = (Token, f32)>) {
-        self.preferred.clear();
-        self.preferred.extend(preferred);
     }
 
     /// How tokens are chosen.
@@ -143,7 +126,7 @@ impl Sampler {
 
     /// Adds the bias and subtracts the penalties.
     fn adjust(&self, logits: &mut [f32]) {
-        for (token, bias) in self.bias.iter().chain(&self.preferred) {
+        for (token, bias) in &self.bias {
             if let Some(logit) = usize::try_from(token.0).ok().and_then(|index| logits.get_mut(index)) {
                 *logit += bias;
             }
@@ -158,7 +141,7 @@ impl Sampler {
     /// The filters run in llama.cpp's order, top-k, top-p, min-p, on the probabilities before temperature.
     pub(crate) fn sample(&mut self, logits: &[f32]) -> Token {
         // Copying a large vocabulary's logits costs more than finding their maximum.
-        if self.bias.is_empty() && self.preferred.is_empty() && (self.held || !self.sampling.penalties.is_active()) {
+        if self.bias.is_empty() && (self.held || !self.sampling.penalties.is_active()) {
             return self.choose(logits);
         }
         let mut adjusted = std::mem::take(&mut self.allowed);

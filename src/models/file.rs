@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::hub::{HubFile, is_sha256};
-use super::{COPY_BIAS, ModelEntry, Sampling, ServerModel, Source};
+use super::{ModelEntry, Sampling, ServerModel, Source};
 use crate::decision::CallWeights;
 use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
@@ -41,7 +41,7 @@ const MODEL_KEYS: [&str; 22] = [
     "fallbacks",
 ];
 const WEIGHT_KEYS: [&str; 3] = ["bias", "marker", "relevance"];
-const SAMPLING_KEYS: [&str; 10] = [
+const SAMPLING_KEYS: [&str; 9] = [
     "temperature",
     "top_k",
     "top_p",
@@ -51,7 +51,6 @@ const SAMPLING_KEYS: [&str; 10] = [
     "frequency_penalty",
     "repeat_last_n",
     "dry_multiplier",
-    "copy_bias",
 ];
 
 /// Reads the file at `path`.
@@ -314,7 +313,6 @@ impl File<'_> {
             frequency_penalty: number("frequency_penalty", PENALTY)?,
             repeat_last_n: field(table, "repeat_last_n").map(|(_, v)| self.last_n(v)).transpose()?,
             dry_multiplier: number("dry_multiplier", DRY_MULTIPLIER)?,
-            copy_bias: number("copy_bias", COPY_BIAS)?,
         })
     }
 

@@ -127,7 +127,6 @@ fn sampling(sampling: &Sampling) -> Table {
         ("frequency_penalty", number(sampling.frequency_penalty)),
         ("repeat_last_n", sampling.repeat_last_n.map(|n| i64::from(n).into())),
         ("dry_multiplier", number(sampling.dry_multiplier)),
-        ("copy_bias", number(sampling.copy_bias)),
     ];
     pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }

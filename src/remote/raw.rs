@@ -56,7 +56,7 @@ pub(super) fn llama_request<'a>(
     most: usize,
     sampling: &Sampling,
 ) -> (Path, Value) {
-    let Sampling { temperature, top_k, top_p, min_p, seed, penalties, copy_bias: _ } = *sampling;
+    let Sampling { temperature, top_k, top_p, min_p, seed, penalties } = *sampling;
     let mut prompt: Vec<Value> = prompt.map(Value::from).collect();
     prompt.extend((!answer.is_empty()).then(|| Value::from(answer)));
     let body = json!({

@@ -379,7 +379,6 @@ fn options(body: &Body, entry: &ModelEntry, defaults: &Options, max_tokens: usiz
         frequency_penalty: body.frequency_penalty,
         repeat_last_n: body.repeat_last_n,
         dry_multiplier: body.dry_multiplier,
-        copy_bias: None,
     };
     Options {
         sampling: Sampling::from(sampling.or(&entry.sampling)),

@@ -77,14 +77,13 @@ impl Session {
             true => deciding.question(prompts, &**engine, request, written)?,
             false => None,
         };
-        let conversation = (&request.messages[..], &*request.tools);
         let begun = (written.prefill.as_bytes(), written.thinking);
         let unavailable = constrain::unavailable(&**engine, options);
         engine.prepare(&written.prompt.pieces, options, request.until);
         // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
         let constraint = match compiling.is_coming() {
             true => None,
-            false => Some(constrain::begin(compiling, &**engine, format, conversation, options, begun)?),
+            false => Some(constrain::begin(compiling, &**engine, format, &request.tools, options, begun)?),
         };
         let read = read(
             &mut **engine,
@@ -96,7 +95,7 @@ impl Session {
         )?;
         let (mut constraint, notices) = match constraint {
             Some(begun) => begun,
-            None => constrain::begin(compiling, read.engine(), format, conversation, options, begun)?,
+            None => constrain::begin(compiling, read.engine(), format, &request.tools, options, begun)?,
         };
         let mut notices: Vec<String> = unenforced.into_iter().chain(notices).collect();
         notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));

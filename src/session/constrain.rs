@@ -2,12 +2,11 @@
 
 use super::compiling::Compiling;
 use super::{Options, ToolChoice};
-use crate::constraint::{Calls, Compiler, Constraint, Copying, Mode, Notice, Rules};
+use crate::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::Generation;
 use crate::grammar::{Unenforced, budget, json_grammar};
-use crate::message::Message;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -18,7 +17,7 @@ pub(super) fn begin<'c>(
     compiling: &'c mut Compiling,
     engine: &dyn Engine,
     format: &Format,
-    (messages, tools): (&[Message], &Tools),
+    tools: &Tools,
     options: &Options,
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
@@ -34,12 +33,7 @@ pub(super) fn begin<'c>(
         }
     }
     let Some(compiler) = &mut compiling.made else { return Ok((None, Vec::new())) };
-    let rules = Rules {
-        sampled_elsewhere: engine.samples(),
-        thinking,
-        copying: copying(engine, options, messages),
-        ..rules(options)
-    };
+    let rules = Rules { sampled_elsewhere: engine.samples(), thinking, ..rules(options) };
     match constraint(compiler, format, tools, options, rules) {
         Ok(mut constraint) => {
             if is_dormant(options) {
@@ -108,12 +102,6 @@ fn is_dormant(options: &Options) -> bool {
         && options.grammar.is_none()
 }
 
-/// What the values of calls rather copy, if that is wanted.
-fn copying(engine: &dyn Engine, options: &Options, messages: &[Message]) -> Option<Copying> {
-    let bias = options.sampling.copy_bias;
-    (bias != 0.0 && !engine.samples()).then(|| Copying::new(bias, messages))
-}
-
 /// Makes the grammar of an answer that is to have a [`ResponseFormat`](crate::message::ResponseFormat), and says why where none
 /// can be enforced. An answer that has to be a call has no other form.
 ///
@@ -159,7 +147,6 @@ fn needs_logits(chat: bool, options: &Options) -> Option<String> {
         ("`Options::no_call_below`", options.no_call_below.is_some()),
         ("`Options::logprobs`", options.logprobs.is_some()),
         ("`Options::logit_bias`", !options.logit_bias.is_empty()),
-        ("`Sampling::copy_bias`", options.sampling.copy_bias != 0.0),
         ("`Options::grammar`", chat && options.grammar.as_ref().is_some_and(|grammar| grammar.schema.is_none())),
         ("`Options::constrain` strict", chat && options.constrain == Mode::Strict),
     ];
