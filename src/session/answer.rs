@@ -324,7 +324,7 @@ fn repeats(request: &AnswerRequest) -> Option<Repeats<'_>> {
     let schema = options.grammar.as_ref().and_then(|grammar| grammar.schema.as_ref()).or_else(response);
     // A user's grammar may ask for anything.
     let unknown = is_whole(options) && schema.is_none();
-    (options.loop_guard && !unknown).then(|| Repeats::new(&request.messages, &request.tools, schema))
+    (options.loop_guard && !unknown).then(|| Repeats::new(&request.tools, schema))
 }
 
 /// What an answer cost by the prices of a million tokens, if there are any.

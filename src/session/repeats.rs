@@ -1,11 +1,7 @@
 //! Whether an answer repeats itself without end, while it is written.
 
-mod explained;
-
-use crate::message::Message;
 use crate::parse::event::Event;
 use crate::tool::Tools;
-use explained::{Asked, by_schema};
 use serde_json::Value;
 use std::collections::VecDeque;
 
@@ -16,8 +12,10 @@ const COPIES: usize = 4;
 /// How many tokens the copies have together, at least. In 2,949 pieces of documentation, source code, licences and
 /// web pages, up to 1,024 tokens each, nothing repeats for so long. With 32 tokens, 8 of them do.
 const LENGTH: usize = 64;
-/// How many tokens later a repetition that is explained is looked at again.
+/// How many tokens later a repetition that a schema asks for is looked at again.
 const LATER: usize = 16;
+/// Keywords that prescribe a text, or ask for a long one or for many items.
+const ASKING: [&str; 5] = ["enum", "const", "pattern", "minLength", "minItems"];
 
 /// A repetition that ends an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +33,6 @@ pub(super) struct Repeats<'a> {
     tools: &'a Tools,
     /// The schema of an answer that has to be JSON.
     schema: Option<&'a Value>,
-    asked: Asked,
     /// The last tokens.
     recent: VecDeque<Vec<u8>>,
     /// For each period, how many of the last tokens are the same as the token one period before.
@@ -49,12 +46,11 @@ pub(super) struct Repeats<'a> {
 }
 
 impl<'a> Repeats<'a> {
-    /// For an answer to `messages` that may call `tools`, and has to fit `schema`, if there is one.
-    pub(super) fn new(messages: &[Message], tools: &'a Tools, schema: Option<&'a Value>) -> Repeats<'a> {
+    /// For an answer that may call `tools`, and has to fit `schema`, if there is one.
+    pub(super) fn new(tools: &'a Tools, schema: Option<&'a Value>) -> Repeats<'a> {
         Repeats {
             tools,
             schema,
-            asked: Asked::in_messages(messages),
             recent: VecDeque::new(),
             same: [0; PERIOD + 1],
             call: None,
@@ -91,7 +87,7 @@ impl<'a> Repeats<'a> {
         self.pause = 0;
     }
 
-    /// The repetition that the answer ends in with this token, where nothing explains it.
+    /// The repetition that the answer ends in with this token, where no schema asks for it.
     pub(super) fn push(&mut self, token: &[u8]) -> Option<Loop> {
         for period in 1..=self.recent.len() {
             let before = &self.recent[self.recent.len() - period];
@@ -110,25 +106,89 @@ impl<'a> Repeats<'a> {
         let bytes: Vec<u8> = self.recent.iter().skip(self.recent.len() - period).flatten().copied().collect();
         let found =
             Loop { period, copies: self.same[period] / period + 1, text: String::from_utf8_lossy(&bytes).into_owned() };
-        if self.explains(&found) {
+        if self.is_asked_for() {
             self.pause = LATER;
             return None;
         }
         Some(found)
     }
 
-    fn explains(&self, found: &Loop) -> bool {
-        let described = match (&self.call, self.schema) {
-            // A tool that nobody offered has no schema.
-            (Some((tool, arguments)), _) => match self.tools.get(tool) {
-                Some(tool) => tool.schema().is_none_or(|schema| by_schema(&schema, arguments, &found.text)),
-                None => false,
-            },
-            (None, Some(schema)) => by_schema(schema, &self.text, &found.text),
+    /// Whether the schema of the string that is being written, or of the list that it is in, asks for it.
+    fn is_asked_for(&self) -> bool {
+        match (&self.call, self.schema) {
+            (Some((tool, arguments)), _) => {
+                // A tool that nobody offered has no schema.
+                let schema = self.tools.get(tool).and_then(|tool| tool.schema());
+                schema.is_some_and(|schema| asks(&schema, arguments))
+            }
+            (None, Some(schema)) => asks(schema, &self.text),
             (None, None) => false,
-        };
-        described || self.asked.explains(&found.text, found.copies)
+        }
     }
+}
+
+/// Whether a schema asks for a long text, or for many items, where `json` ends.
+fn asks(schema: &Value, json: &str) -> bool {
+    let (steps, in_string) = place(json);
+    let asks = |schema: Option<&Value>| schema.is_none_or(|one| ASKING.iter().any(|key| one.get(key).is_some()));
+    let list = steps.split_last().filter(|(last, _)| **last == Step::Item);
+    in_string && asks(at(schema, &steps)) || list.is_some_and(|(_, list)| asks(at(schema, list)))
+}
+
+/// The schema of a part of a value; `None` where that cannot be said without resolving references.
+fn at<'s>(schema: &'s Value, steps: &[Step]) -> Option<&'s Value> {
+    static ANY: Value = Value::Bool(true);
+    let is_composed = |schema: &Value| ["anyOf", "oneOf", "allOf", "$ref"].iter().any(|key| schema.get(key).is_some());
+    let mut schema = schema;
+    for step in steps {
+        if is_composed(schema) {
+            return None;
+        }
+        let next = match step {
+            Step::Member(key) => schema.get("properties").and_then(|all| all.get(key)),
+            Step::Item => schema.get("items"),
+        };
+        schema = next.unwrap_or(&ANY);
+    }
+    (!is_composed(schema)).then_some(schema)
+}
+
+/// One step into a value.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Member(String),
+    Item,
+}
+
+/// Where a text of JSON ends: the steps into its value, and whether that is within a string.
+fn place(json: &str) -> (Vec<Step>, bool) {
+    let (mut steps, mut text, mut escaped, mut in_string) = (Vec::new(), String::new(), false, false);
+    for c in json.chars() {
+        match c {
+            _ if escaped => {
+                escaped = false;
+                text.push(c);
+            }
+            '\\' if in_string => escaped = true,
+            '"' if in_string => in_string = false,
+            c if in_string => text.push(c),
+            '"' => {
+                text.clear();
+                in_string = true;
+            }
+            ':' => {
+                if let Some(Step::Member(key)) = steps.last_mut() {
+                    *key = std::mem::take(&mut text);
+                }
+            }
+            // The key is not known yet.
+            '{' => steps.push(Step::Member(String::new())),
+            '[' => steps.push(Step::Item),
+            '}' | ']' => drop(steps.pop()),
+            _ => {}
+        }
+    }
+    (steps, in_string)
 }
 
 impl std::fmt::Display for Loop {
@@ -158,9 +218,9 @@ mod tests {
         text.split_inclusive(' ').map(str::to_owned).collect()
     }
 
-    fn found(question: &str, text: &str) -> Option<(usize, usize)> {
+    fn found(text: &str) -> Option<(usize, usize)> {
         let tools = Tools::default();
-        let mut repeats = Repeats::new(&[Message::user(question)], &tools, None);
+        let mut repeats = Repeats::new(&tools, None);
         let found = words(text).iter().find_map(|word| repeats.push(word.as_bytes()));
         found.map(|found| (found.period, found.copies))
     }
@@ -168,39 +228,21 @@ mod tests {
     #[test]
     fn a_repetition_is_found_once_it_is_long() {
         let sorry = "I am not able to access the server. ";
-        assert_eq!(found("Hi", &sorry.repeat(7)), None);
-        assert_eq!(found("Hi", &sorry.repeat(9)), Some((8, 8)));
-        assert_eq!(found("Hi", &"ha ".repeat(63)), None);
-        assert_eq!(found("Hi", &"ha ".repeat(65)), Some((1, 64)));
+        assert_eq!(found(&sorry.repeat(7)), None);
+        assert_eq!(found(&sorry.repeat(9)), Some((8, 8)));
+        assert_eq!(found(&"ha ".repeat(63)), None);
+        assert_eq!(found(&"ha ".repeat(65)), Some((1, 64)));
         let long: String = (0..64).map(|word| format!("{word} ")).collect();
-        assert_eq!(found("Hi", &long.repeat(4)), Some((64, 4)));
+        assert_eq!(found(&long.repeat(4)), Some((64, 4)));
         let longer: String = (0..65).map(|word| format!("{word} ")).collect();
-        assert_eq!(found("Hi", &longer.repeat(8)), None);
+        assert_eq!(found(&longer.repeat(8)), None);
         // What counts up is no repetition.
         let list: String = (0..400).map(|line| format!("{line} . the same line \n ")).collect();
-        assert_eq!(found("Hi", &list), None);
+        assert_eq!(found(&list), None);
     }
 
     #[test]
-    fn what_the_user_repeats_or_quotes_is_no_loop() {
-        let lines = "I will not talk. ";
-        assert_eq!(found("Write \"I will not talk.\" again and again", &lines.repeat(50)), None);
-        assert!(found("Write \"I will not talk.\" again and again", &lines.repeat(200)).is_some());
-        assert_eq!(found("Write I will not talk. 150 times", &lines.repeat(140)), None);
-        assert!(found("Write I will not talk. 150 times", &lines.repeat(300)).is_some());
-        assert_eq!(found("Sing ha ha ha ha", &"ha ".repeat(90)), None);
-        // Wherever the period begins.
-        assert_eq!(found("Say \"so it goes\" 99 times", &"es so it go".repeat(90)), None);
-        // Neither a year in the question nor an apostrophe.
-        assert!(found("Who won in 2024?", &"Who won in 2024? ".repeat(30)).is_some());
-        assert!(found("I'm late, what's next", &"m late, what ".repeat(30)).is_some());
-        // To write the question again and again is one.
-        assert!(found("What is the weather like?", &"What is the weather like? ".repeat(30)).is_some());
-        assert!(found("What is the weather like?", &"the ".repeat(80)).is_some());
-    }
-
-    #[test]
-    fn what_a_schema_describes_is_no_loop() {
+    fn what_a_schema_asks_for_is_no_loop() {
         let tools = Tools::from_value(&json!([{"name": "plot", "parameters": {"type": "object", "properties": {
             "title": {"type": "string"},
             "points": {"type": "array", "items": {"type": "number"}},
@@ -216,7 +258,7 @@ mod tests {
         .unwrap();
         for (before, token, ends) in [
             (r#"{"title": ""#, "very ", true),
-            (r#"{"points": [0"#, ", 0", false),
+            (r#"{"points": [0"#, ", 0", true),
             (r#"{"words": ["a""#, ", \"a\"", true),
             (r#"{"six": ["a""#, ", \"a\"", false),
             (r#"{"code": ""#, "ab", false),
@@ -226,14 +268,14 @@ mod tests {
             // The same member again, whatever it has.
             (r#"{"map": {"#, r#""k": "v", "#, true),
             (r#"{"map": {"#, r#""k": [1, 1], "#, true),
-            (r#"{"rows": ["#, "[1, 1], ", false),
+            (r#"{"rows": ["#, "[1, 1], ", true),
             // Deeper and deeper, digits, white space.
             ("", r#"{"map": "#, true),
-            ("", r#"{"tree": "#, false),
+            ("", r#"{"tree": "#, true),
             (r#"{"map": {"k": 1"#, "0", true),
             (r#"{"map": {"k": 1"#, " ", true),
         ] {
-            let mut repeats = Repeats::new(&[], &tools, None);
+            let mut repeats = Repeats::new(&tools, None);
             let id = String::from("call00001");
             repeats.event(&Event::CallStart { id: id.clone(), name: "plot".into() });
             repeats.event(&Event::CallArguments { id: id.clone(), delta: before.into() });
