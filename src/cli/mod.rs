@@ -110,7 +110,7 @@ pub fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => return report(&error.into()),
     };
-    let mut command = settings.apply(root);
+    let mut command = run::replays_alone(settings.apply(root));
     let matches = command.try_get_matches_from_mut(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

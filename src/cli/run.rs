@@ -13,7 +13,7 @@ use callwright::engine::llama::{exit_now, leave};
 use callwright::message::{Message, open_calls};
 use callwright::session::{Cut, Event, FinishReason, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
-use clap::Args;
+use clap::{Arg, Args, Command, Id};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ pub struct RunArgs {
     agent: AgentOptions,
 
     /// If the model calls no tool, report in full what may be the reason
-    #[arg(long, help_heading = "Output", conflicts_with = "replay")]
+    #[arg(long, help_heading = "Output")]
     explain: bool,
 
     /// Choose what is printed to standard output
@@ -51,33 +51,24 @@ pub struct RunArgs {
     output: Output,
 
     /// Record the tokens of this run in FILE, and with --execute the tools' results; turns fallback models off
-    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["replay", "fallback_tool_models"])]
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "fallback_tool_models")]
     record: Option<PathBuf>,
 
     /// Repeat a recorded run, without its model and without executing its tools; only --output may be added
-    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = RECORDED)]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     replay: Option<PathBuf>,
 }
 
-/// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
-#[rustfmt::skip]
-const RECORDED: [&str; 63] = [
-    "prompt", "prompt_option", "tools", "tools_strict", "mcp", "select_tools", "messages", "system", "images", "tool_choice", "execute",
-    "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers", "threads_batch",
-    "ubatch_size", "flash_attn", "cache_type_k", "cache_type_v", "no_mmap", "mlock", "lora", "draft_model", "prompt_cache", "prompt_cache_size", "cache_ram",
-    "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
-    "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
-    "parallel", "no_parallel", "max_calls", "no_loop_guard", "text_after_calls", "no_repair", "no_coerce", "no_normalize",
-    "other_forms", "context_policy", "call_threshold", "no_call_below", "constrain", "max_preamble", "max_thinking",
-    "no_jump", "no_draft", "grammar", "json_schema",
-];
+/// A recording has its question, model and options already: makes clap refuse others beside `--replay`.
+pub fn replays_alone(root: Command) -> Command {
+    root.mut_subcommand("run", |run| {
+        let recorded = |id: &&Id| !["replay", "output", "verbose"].contains(&id.as_str());
+        let others: Vec<Id> = run.get_arguments().map(Arg::get_id).filter(recorded).cloned().collect();
+        run.mut_arg("replay", |replay| replay.conflicts_with_all(others))
+    })
+}
 
 pub fn run(args: RunArgs) -> Result<u8> {
-    if let Some(option) = args.agent.given().filter(|_| args.replay.is_some()) {
-        return Err(Error::new(ErrorKind::Config, format!("{option} means nothing for a run that is repeated"))
-            .hint("a recorded run is repeated as it was")
-            .into());
-    }
     let (mut session, agent) = match &args.replay {
         Some(path) => Session::replay_run(path)?,
         None => open(&args)?,
