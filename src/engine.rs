@@ -54,9 +54,6 @@ pub struct LoadOptions {
     pub prompt_memory: u64,
     /// LoRA adapters, which are added to the weights; by default those that models.toml names.
     pub lora: Vec<LoraAdapter>,
-    /// A smaller model with the same tokens, which proposes what the answer may say next; by default none. It changes answers
-    /// at most by rounding, and makes long ones faster. A name as for [`Model::open`](crate::Model::open).
-    pub draft_model: Option<String>,
     /// Only the vocabulary: enough to render and count, not to decode.
     pub vocabulary_only: bool,
     /// Called with the loaded share, from 0 to 1.
@@ -75,9 +72,8 @@ impl LoadOptions {
     #[cfg(feature = "llama")]
     #[must_use]
     pub(crate) fn again(&self) -> LoadOptions {
-        let (prompt_cache, lora, draft_model) =
-            (self.prompt_cache.clone(), self.lora.clone(), self.draft_model.clone());
-        LoadOptions { prompt_cache, lora, draft_model, on_progress: None, ..*self }
+        let (prompt_cache, lora) = (self.prompt_cache.clone(), self.lora.clone());
+        LoadOptions { prompt_cache, lora, on_progress: None, ..*self }
     }
 }
 
@@ -270,18 +266,6 @@ pub(crate) fn templates_of<'t>(
     ChatTemplates::from_model(name, None, own)
 }
 
-/// A smaller model beside an engine's, with the same tokens.
-pub struct DraftModel<'e> {
-    /// The smaller model.
-    pub engine: &'e mut dyn Engine,
-    /// What a step of it costs, in steps of the other model.
-    pub step: f32,
-    /// What it costs the other model to check a proposed token, in its steps.
-    pub check: f32,
-    /// How many tokens both have, from the first one on.
-    pub shared: usize,
-}
-
 /// A model with one sequence in its context.
 pub trait Engine: Send {
     /// Information about the model.
@@ -359,11 +343,6 @@ pub trait Engine: Send {
     /// Whether tokens may be decoded as a draft: they can be dropped, and it is worth the time.
     fn can_draft(&self) -> bool {
         false
-    }
-
-    /// A smaller model that proposes what this one may write, if there is one.
-    fn draft_model(&mut self) -> Option<DraftModel<'_>> {
-        None
     }
 
     /// Appends at most a few hundred tokens, and keeps the logits after each, from the one numbered `first` on: see

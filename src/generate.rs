@@ -75,7 +75,7 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// Generated tokens that a grammar forced, without running the model.
     pub forced_tokens: usize,
-    /// Generated tokens that were decoded in advance, as a draft from earlier text or of a draft model.
+    /// Generated tokens that were decoded in advance, as a draft from earlier text.
     pub drafted_tokens: usize,
     /// All tokens decoded as a draft, whether or not the model then wrote them.
     pub proposed_tokens: usize,
@@ -379,7 +379,6 @@ impl Answer<'_, '_> {
         }
         self.made.usage.completion_time = started.elapsed().saturating_sub(self.measuring);
         self.engine.remember(self.made.usage.prompt_time);
-        self.drafts.drafter.end(self.engine);
         self.count();
         Ok(())
     }
@@ -474,22 +473,16 @@ impl Answer<'_, '_> {
 
     /// A draft to decode with the tokens that were written since the model last ran, with `left` tokens to go.
     fn draft(&mut self, left: usize) -> Vec<Token> {
-        let Answer { engine, drafts, pending, limits, guides, .. } = self;
+        let Answer { engine, drafts, pending, guides, .. } = self;
         let forbidden =
             guides.no_drafts || guides.constraint.as_ref().is_some_and(|constraint| !constraint.may_draft());
         if forbidden || pending.is_empty() || pending.len() > DRAFT_BEHIND || !engine.can_draft() {
             return Vec::new();
         }
         let call = guides.constraint.as_mut().filter(|constraint| constraint.holds());
-        let mut draft = if call.is_some() { drafts.drafter.repeat(left - 1) } else { Vec::new() };
-        if draft.is_empty()
-            && let Some(model) = engine.draft_model()
-        {
-            draft = drafts.drafter.ask(model, limits, left - 1);
-        }
-        if let Some(call) = call {
-            draft.truncate(call.allowed(&draft));
-        }
+        let Some(call) = call else { return Vec::new() };
+        let mut draft = drafts.drafter.repeat(left - 1);
+        draft.truncate(call.allowed(&draft));
         self.made.usage.proposed_tokens += draft.len();
         draft
     }

@@ -44,8 +44,6 @@ pub struct Model {
     template: Option<Arc<ChatTemplate>>,
     /// The format in place of the template's.
     format: Option<Format>,
-    /// The file of the draft model, if there is one.
-    draft: Option<String>,
     /// The model's own templates, once a session needed them.
     own: OnceLock<ChatTemplates>,
     notices: Vec<String>,
@@ -194,7 +192,6 @@ impl Model {
             return Ok(false);
         }
         self.vocabulary_only = options.vocabulary_only;
-        let options = LoadOptions { draft_model: self.draft.clone(), ..options };
         let engine = load(&self.path, &self.entry, options)?;
         // Without the weights, the length of the context is not known.
         self.info = engine.model().clone();
@@ -332,7 +329,7 @@ impl ModelBuilder {
         let template = self.template.as_ref().or(entry.template.as_ref());
         let template = template.map(|name| ChatTemplate::load(name)).transpose()?.map(Arc::new);
         let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| Format::load(name)).transpose()?;
-        let mut notices: Vec<String> = notice.into_iter().collect();
+        let notices: Vec<String> = notice.into_iter().collect();
         let own = OnceLock::new();
         if let Some(named) = entry.server() {
             refuse_files(named, &entry, &self.load)?;
@@ -347,7 +344,6 @@ impl ModelBuilder {
                 entry,
                 template,
                 format,
-                draft: None,
                 own,
                 notices,
             });
@@ -364,12 +360,6 @@ impl ModelBuilder {
             gguf.check()?;
             Ok((path, Some(gguf)))
         })?;
-        if let Some(name) = &self.load.draft_model {
-            let (file, notice) = draft_file(name, &models, &hub, &mut **progress)?;
-            notices.extend(notice);
-            self.load.draft_model = Some(file);
-        }
-        let draft = self.load.draft_model.clone();
         let reads_calls = self.reads_calls;
         if reads_calls {
             let (path, template, format) = (path.clone(), template.clone(), format.clone());
@@ -385,7 +375,7 @@ impl ModelBuilder {
         let vocabulary_only = self.load.vocabulary_only && !(self.small_whole && small());
         let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
         let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
-        Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, draft, own, notices })
+        Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, own, notices })
     }
 }
 
@@ -395,30 +385,11 @@ fn lock(engine: &Mutex<LlamaEngine>) -> MutexGuard<'_, LlamaEngine> {
 
 /// Refuses files that the server of a model would load.
 fn refuse_files(named: &ServerModel, entry: &ModelEntry, load: &LoadOptions) -> Result<()> {
-    let what = match (load.lora.is_empty() && entry.lora.is_empty(), &load.draft_model) {
-        (true, None) => return Ok(()),
-        (false, _) => "a LoRA adapter",
-        (true, Some(_)) => "a draft model",
-    };
-    let message = format!("{named}: {what} is loaded by the server that runs the model");
-    Err(Error::new(ErrorKind::Config, message).hint("give it to that server"))
-}
-
-/// The file of a draft model, and what a user should know about how it was found.
-fn draft_file(name: &str, models: &Models, hub: &Hub, progress: &mut dyn Progress) -> Result<(String, Option<String>)> {
-    let Found { entry, notice } = models.find(name, hub)?;
-    if entry.server().is_some() {
-        return Err(Error::new(
-            ErrorKind::Config,
-            format!("{name}: a draft model runs in this process, and not on a server"),
-        )
-        .hint("name a GGUF with the same tokens as the model's, and a tenth of its size or less"));
+    if load.lora.is_empty() && entry.lora.is_empty() {
+        return Ok(());
     }
-    let file = entry.ensure(hub, progress)?;
-    let text = file
-        .to_str()
-        .ok_or_else(|| Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", file.display())))?;
-    Ok((text.to_owned(), notice))
+    let message = format!("{named}: a LoRA adapter is loaded by the server that runs the model");
+    Err(Error::new(ErrorKind::Config, message).hint("give it to that server"))
 }
 
 /// Opens a model that a server runs.

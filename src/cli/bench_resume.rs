@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 22] = [
+const DECIDING: [(&str, Option<&str>); 21] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),

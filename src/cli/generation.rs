@@ -177,7 +177,7 @@ struct ConstraintOptions {
     #[arg(long, help_heading = "Constraint")]
     no_jump: bool,
 
-    /// Turn off drafts: of text that a call may repeat from the conversation, and of a draft model
+    /// Turn off drafts: of text that a call may repeat from the conversation
     #[arg(long, help_heading = "Constraint")]
     no_draft: bool,
 

@@ -15,10 +15,6 @@ pub struct HardwareOptions {
     #[arg(long, value_name = "FILE[:SCALE]", help_heading = "Model", value_parser = adapter)]
     pub lora: Vec<LoraAdapter>,
 
-    /// Let a smaller model with the same tokens propose what the answer may say next: a name as for --model. It changes answers at most by rounding, and makes long ones faster
-    #[arg(long, value_name = "MODEL", help_heading = "Model")]
-    pub draft_model: Option<String>,
-
     /// Decode with N threads [default: the number that was measured as the fastest on this machine]
     #[arg(short, long, value_name = "N", help_heading = "Hardware", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
@@ -137,7 +133,6 @@ impl HardwareOptions {
         }
         LoadOptions::default().with(|load| {
             load.lora = self.lora.clone();
-            load.draft_model = self.draft_model.clone();
             load.threads = self.threads;
             load.prompt_threads = self.threads_batch;
             load.gpu_layers = self.gpu_layers;

@@ -496,7 +496,6 @@ impl ModelOptions {
     pub fn opener(&self) -> OpenModel {
         let mut options = ModelOptions { ctx: None, template: None, format: None, ..self.clone() };
         options.hardware.lora.clear();
-        options.hardware.draft_model = None;
         Box::new(move |name| {
             let model = options.builder(false).open(name)?;
             let size = std::fs::metadata(model.path()).map_or(0, |data| data.len());

@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 use std::ffi::OsString;
 
 /// Options that users of llama.cpp, Ollama and others know under these names.
-const SYNONYMS: [(&str, &[&str]); 13] = [
+const SYNONYMS: [(&str, &[&str]); 12] = [
     (
         "max-tokens",
         &["predict", "num-predict", "max-new-tokens", "max-completion-tokens", "max-output-tokens", "max-length"],
@@ -16,7 +16,6 @@ const SYNONYMS: [(&str, &[&str]); 13] = [
     ("threads", &["num-threads", "num-thread", "n-threads"]),
     ("gpu-layers", &["num-gpu", "gpu"]),
     ("lora", &["lora-scaled", "adapter"]),
-    ("draft-model", &["model-draft", "spec-draft-model", "draft"]),
     ("stop", &["reverse-prompt", "stop-sequence", "stop-sequences"]),
     ("template", &["chat-template", "chat-template-file"]),
     ("grammar", &["grammar-file"]),
@@ -84,8 +83,8 @@ const SHORT: [(&str, Short); 44] = [
     ("-hft", Short::Instead("set the variable HF_TOKEN")),
     ("-mu", Short::Instead("download the file, and give its path to -m")),
     ("-dr", Short::Instead("models are fetched from Hugging Face only: -hf ORG/REPO")),
-    ("-md", Short::Is("--draft-model")),
-    ("-hfd", Short::Instead("name the draft model on the hub: --draft-model hf:ORG/REPO")),
+    ("-md", Short::Instead("there is no draft model; calls are drafted from the conversation")),
+    ("-hfd", Short::Instead("there is no draft model; calls are drafted from the conversation")),
     ("-ngld", Short::Ignored(Value::Needed)),
     ("-mm", Short::Instead("only text is read; --images says what becomes of images")),
     ("-mmu", Short::Instead("only text is read; --images says what becomes of images")),

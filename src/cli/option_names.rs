@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// What the library writes, and what the program writes in its place.
-const NAMES: [(&str, &str); 30] = [
+const NAMES: [(&str, &str); 29] = [
     ("set `Options::constrain` to off", "use --constrain off"),
     ("`Options::constrain`", "--constrain"),
     ("`Options::max_tokens`", "--max-tokens"),

@@ -181,11 +181,6 @@ pub fn run(args: ServeArgs) -> Result<u8> {
             .hint("name the adapters of each in models.toml: lora = [\"FILE\"]")
             .into());
     }
-    if args.model.len() > 1 && args.hardware.draft_model.is_some() {
-        return Err(Error::new(ErrorKind::Config, "--draft-model is for one model, and several are served")
-            .hint("serve each with a server of its own")
-            .into());
-    }
     let mut hub = Hub::from_env();
     hub.offline |= args.offline;
     let load = args.hardware.load_options().with(|load| load.context = args.server.ctx);

@@ -2,7 +2,7 @@
 
 use super::closing::{Closer, EFFORT, FIRST_EFFORT};
 use super::compiler::{Begun, Tokens, id, is_complete, token};
-use super::digits::{Digits, Open};
+use super::digits::Digits;
 use super::forced::spell;
 use super::masks::Masks;
 use crate::engine::Token;

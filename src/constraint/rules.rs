@@ -47,7 +47,7 @@ pub struct Rules {
     pub max_thinking: Option<usize>,
     /// Whether forced tokens are appended without running the model.
     pub jump: bool,
-    /// Whether earlier text, and a draft model, may propose how the answer goes on. It does not change the result, only how often
+    /// Whether earlier text may propose how the answer goes on. It does not change the result, only how often
     /// the model runs.
     pub draft: bool,
     /// Whether a server samples: what does not fit, and was not replaced before, is taken as it is.

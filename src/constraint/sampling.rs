@@ -1,7 +1,7 @@
 //! Chooses tokens under a constraint: a sampled one if it fits, else one of those that the grammar allows.
 
 use super::call::Taken;
-use super::compiler::{id, token};
+use super::compiler::id;
 use super::rules::{Calls, Mode, Step};
 use super::{Constraint, Phase, Subject};
 use crate::Result;

@@ -5,7 +5,6 @@
 
 mod backend;
 mod context;
-mod draft;
 mod layout;
 pub(crate) mod parallel;
 mod state;
@@ -21,14 +20,13 @@ pub(crate) use super::{LoadOptions, MAX_THREADS};
 
 use self::backend::{backend, because};
 use self::context::{Context, Pool, Shape};
-use self::draft::DraftEngine;
 use self::layout::{Layout, steps};
 use self::threads::Threads;
 use self::weights::Weights;
 use self::words::Words;
 use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{ReadVocabulary, Vocabulary};
-use super::{CacheType, DraftModel, Engine, FlashAttention, ModelInfo, Token, common};
+use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_2::model::LlamaModel;
@@ -90,9 +88,8 @@ pub(crate) struct LlamaEngine {
     goes_on: bool,
     /// A number of tokens after which the state is kept, since another prompt has begun with the same ones.
     checkpoint: usize,
-    /// The threads of all its contexts, the draft model's included.
+    /// The threads of all its contexts.
     pool: Pool,
-    draft: Option<Box<DraftEngine>>,
 }
 
 impl LlamaEngine {
@@ -137,9 +134,7 @@ impl LlamaEngine {
         let adapters = if options.vocabulary_only { &[][..] } else { &options.lora };
         let model = Arc::new(Weights::new(model, adapters)?);
         tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
-        let engine = LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) };
-        let draft = DraftEngine::load(path, &engine)?.map(Box::new);
-        Ok(LlamaEngine { draft, ..engine })
+        Ok(LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) })
     }
 
     /// An engine for a loaded model, which other engines may share.
@@ -161,7 +156,6 @@ impl LlamaEngine {
             goes_on: false,
             checkpoint: 0,
             pool: Pool::default(),
-            draft: None,
         }
     }
 
@@ -170,8 +164,7 @@ impl LlamaEngine {
     pub(crate) fn share(&self) -> LlamaEngine {
         let (model, threads) = (Arc::clone(&self.model), Arc::clone(&self.threads));
         let other = LlamaEngine::of(model, self.words.info.clone(), self.options.again(), threads);
-        let draft = self.draft.as_ref().map(|draft| Box::new(draft.share(&other.pool)));
-        LlamaEngine { prompts: self.prompts.clone(), draft, ..other }
+        LlamaEngine { prompts: self.prompts.clone(), ..other }
     }
 
     /// How many threads decode.
@@ -493,9 +486,6 @@ impl Engine for LlamaEngine {
         if let (Some(threads), Some(context)) = (found, &mut self.context) {
             context.set_threads(threads);
         }
-        if let Some(draft) = &self.draft {
-            draft.measure(&self.model, &self.threads, &self.options);
-        }
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
@@ -516,10 +506,6 @@ impl Engine for LlamaEngine {
 
     fn can_draft(&self) -> bool {
         can_truncate(&self.model)
-    }
-
-    fn draft_model(&mut self) -> Option<DraftModel<'_>> {
-        self.draft.as_deref_mut().map(DraftEngine::ask)
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {

@@ -268,16 +268,6 @@ fn likeliest(logits: &[f32], k: usize, into: &mut Vec<Candidate>) {
     }
 }
 
-/// The likeliest token, and its probability; 0 for both where there is none.
-pub(crate) fn likeliest_token(logits: &[f32]) -> (Token, f32) {
-    /// Together, 150,000 tokens that are less likely by this factor have a probability of 2%.
-    const NEGLIGIBLE: f32 = 16.0;
-    let index = greedy(logits);
-    let best = logits.get(index).copied().unwrap_or_default();
-    let total: f32 = logits.iter().filter(|&&logit| logit > best - NEGLIGIBLE).map(|logit| (logit - best).exp()).sum();
-    (Token(i32::try_from(index).unwrap_or(i32::MAX)), if total > 0.0 { 1.0 / total } else { 0.0 })
-}
-
 /// The index of the maximum logit; 0 if there is none.
 fn greedy(logits: &[f32]) -> usize {
     // Blocks let the compiler keep the maximum in vector registers; the index is then searched in one block only.

@@ -1,15 +1,10 @@
-//! Drafts continuations: from earlier text, and from a smaller model.
+//! Drafts continuations from earlier text.
 //!
 //! A call often repeats the question, an earlier call or a tool's result. If the last tokens occurred before, the
 //! tokens that followed there are decoded in one batch with the current token. As long as the model samples the same
-//! ones, their steps are already done; the rest is dropped. (Prompt lookup decoding: Saxena, 2023.) Where nothing occurred
-//! before, a smaller model proposes, if there is one.
+//! ones, their steps are already done; the rest is dropped. (Prompt lookup decoding: Saxena, 2023.)
 
-mod model;
-
-use super::Limits;
-use crate::engine::{DraftModel, Engine, Token};
-use model::FromModel;
+use crate::engine::Token;
 
 /// Maximum and minimum length of the run to look up. After two tokens that occurred before, such as a key's end and a
 /// quote, something else follows too often: fewer than half of the proposed tokens were right.
@@ -38,18 +33,11 @@ pub(super) struct Drafter {
     /// A moving average of the hit rate of these.
     right: f32,
     let_go: usize,
-    model: FromModel,
 }
 
 impl Drafter {
     pub(super) fn new(prompt: &[Token]) -> Drafter {
-        Drafter {
-            text: prompt.to_vec(),
-            length: FIRST,
-            right: 1.5 * BREAK_EVEN,
-            let_go: 0,
-            model: FromModel::default(),
-        }
+        Drafter { text: prompt.to_vec(), length: FIRST, right: 1.5 * BREAK_EVEN, let_go: 0 }
     }
 
     /// Takes a written token.
@@ -72,23 +60,11 @@ impl Drafter {
         self.text[at..].iter().take(length).copied().collect()
     }
 
-    /// Proposes at most `most` tokens that a draft model would write; none while it does not pay.
-    pub(super) fn ask(&mut self, model: DraftModel<'_>, limits: &Limits<'_>, most: usize) -> Vec<Token> {
-        self.model.propose(model, &self.text, limits, most)
-    }
-
     /// Records that `right` of `proposed` tokens were correct.
     pub(super) fn learn(&mut self, proposed: usize, right: usize) {
-        if !self.model.learn(proposed, right) && proposed > 0 {
+        if proposed > 0 {
             self.right += WEIGHT * (right as f32 / proposed as f32 - self.right);
             self.length = next_length(self.length, proposed, right);
-        }
-    }
-
-    /// The answer is over: what the draft model has read may be kept for later prompts.
-    pub(super) fn end(&self, engine: &mut dyn Engine) {
-        if let Some(model) = engine.draft_model() {
-            self.model.end(model.engine);
         }
     }
 }

@@ -192,7 +192,7 @@ pub struct Options {
     pub max_thinking: Option<usize>,
     /// Whether what the grammar forces is appended without asking the model.
     pub jump: bool,
-    /// Whether tokens may be drafted, from the conversation or with a draft model, which changes no result; see
+    /// Whether tokens may be drafted from the conversation, which changes no result; see
     /// [`Usage::drafted_tokens`](crate::generate::Usage::drafted_tokens).
     pub draft: bool,
     /// Whether the parser repairs departures from the format, or only reports them.

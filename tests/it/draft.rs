@@ -2,12 +2,10 @@
 
 use crate::bundled::one_thread;
 use crate::byte_tokens;
-use crate::gguf_builder::{GgufBuilder, Val};
-use crate::program::{callwright, run};
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{DraftModel, Engine, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Generation, Limits, generate};
 use callwright::template::Piece;
@@ -27,26 +25,13 @@ struct Repeater {
     /// Tokens decoded, and calls that decoded them.
     decoded: (usize, usize),
     drafts: bool,
-    /// A draft model, and how many tokens it shares.
-    smaller: Option<(Box<Repeater>, usize)>,
-    /// How much larger the logits are: how sure it is.
-    sure: f32,
-    /// After so many tokens each batch fails.
-    fails: usize,
 }
 
 impl Repeater {
     fn new(drafts: bool) -> Repeater {
         let info = ModelInfo { context_train: 100_000, ..ModelInfo::default() };
         let (cached, rows) = (Vec::new(), Vec::new());
-        Repeater { info, cached, rows, decoded: (0, 0), drafts, smaller: None, sure: 1.0, fails: usize::MAX }
-    }
-
-    /// One with a draft model that is as sure as this.
-    fn with_smaller(sure: f32, set: impl FnOnce(&mut Repeater)) -> Repeater {
-        let mut smaller = Repeater { sure, ..Repeater::new(true) };
-        set(&mut smaller);
-        Repeater { smaller: Some((Box::new(smaller), 257)), ..Repeater::new(true) }
+        Repeater { info, cached, rows, decoded: (0, 0), drafts }
     }
 }
 
@@ -81,17 +66,9 @@ impl Engine for Repeater {
     fn can_draft(&self) -> bool {
         self.drafts
     }
-    fn draft_model(&mut self) -> Option<DraftModel<'_>> {
-        let (smaller, shared) = self.smaller.as_mut()?;
-        Some(DraftModel { engine: &mut **smaller, step: 0.1, check: 0.1, shared: *shared })
-    }
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         self.decoded = (self.decoded.0 + tokens.len(), self.decoded.1 + 1);
         self.rows.clear();
-        if self.decoded.0 > self.fails {
-            self.cached.clear();
-            return Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory is left"));
-        }
         for (index, token) in tokens.iter().enumerate() {
             self.cached.push(*token);
             if index < first {
@@ -102,7 +79,7 @@ impl Engine for Repeater {
             let logits = (0..257).map(|byte| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let letter = byte == 32 || (97..123).contains(&byte);
-                self.sure * ((state >> 40) as f32 / (1 << 21) as f32 + if letter { 3.0 } else { 0.0 })
+                (state >> 40) as f32 / (1 << 21) as f32 + if letter { 3.0 } else { 0.0 }
             });
             self.rows.push(logits.collect());
         }
@@ -168,129 +145,6 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
     }
     // A token that is drafted before forced text saves no step: it would have been decoded together with that.
     assert!(drafted > 300 && saved * 2 > drafted, "{drafted} {saved}");
-}
-
-/// An answer without a grammar.
-fn say(engine: &mut Repeater, prompt: &[Token], temperature: f32, max_tokens: usize) -> Generation {
-    let cancel = AtomicBool::new(false);
-    let limits = Limits::new(max_tokens, &cancel);
-    let sampling = crate::bundled::unfiltered(temperature, 1);
-    generate(engine, prompt, &sampling, limits, None, &mut |_, _| ControlFlow::Continue(())).unwrap()
-}
-
-#[test]
-fn a_draft_model_saves_steps_and_changes_no_token() {
-    let prompt: Vec<Token> = (97..123).map(Token).collect();
-    for (temperature, least) in [(0.0, 50), (0.7, 0)] {
-        let (mut plain, mut helped) = (Repeater::new(true), Repeater::with_smaller(4.0, |_| ()));
-        let (without, with) = (say(&mut plain, &prompt, temperature, 200), say(&mut helped, &prompt, temperature, 200));
-        assert_eq!(with.tokens, without.tokens, "{temperature}");
-        assert_eq!(without.usage.proposed_tokens, 0);
-        let saved = plain.decoded.1 - helped.decoded.1;
-        assert!(saved == with.usage.drafted_tokens && saved > least, "{temperature}: {saved} {:?}", with.usage);
-        // The next answer goes on from what the draft model has.
-        let longer = [prompt.as_slice(), &with.tokens, &[Token(97)]].concat();
-        let read = helped.smaller.as_ref().unwrap().0.decoded.0;
-        assert_eq!(say(&mut helped, &longer, temperature, 50).tokens, say(&mut plain, &longer, temperature, 50).tokens);
-        assert!(helped.smaller.as_ref().unwrap().0.decoded.0 < read + longer.len(), "{temperature}");
-    }
-}
-
-#[test]
-fn calls_are_drafted_by_a_model_where_nothing_occurred_before() {
-    let format = Format::builtin("delimited").unwrap();
-    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
-    let mut saved = 0;
-    for seed in 0..12 {
-        let sampling = crate::bundled::unfiltered((seed % 3) as f32 / 2.0, seed);
-        let (mut plain, mut helped) = (Repeater::new(true), Repeater::with_smaller(4.0, |_| ()));
-        let prompt = [Token(65), Token(seed as i32)];
-        let without = write(&mut plain, &mut compiler, format, &prompt, sampling, true);
-        let with = write(&mut helped, &mut compiler, format, &prompt, sampling, true);
-        assert_eq!((&with.tokens, with.end), (&without.tokens, without.end), "{seed}");
-        saved += plain.decoded.1.saturating_sub(helped.decoded.1);
-        let off = write(&mut Repeater::with_smaller(4.0, |_| ()), &mut compiler, format, &prompt, sampling, false);
-        assert_eq!(off.usage.proposed_tokens, 0);
-    }
-    assert!(saved > 50, "{saved}");
-}
-
-#[test]
-fn a_draft_model_that_is_not_sure_or_fails_or_has_other_tokens_proposes_nothing_wrong() {
-    let prompt: Vec<Token> = (97..123).map(Token).collect();
-    let expected = say(&mut Repeater::new(true), &prompt, 0.0, 100).tokens;
-    let unsure = say(&mut Repeater::with_smaller(0.01, |_| ()), &prompt, 0.0, 100);
-    assert_eq!((unsure.tokens, unsure.usage.proposed_tokens), (expected.clone(), 0));
-    for fails in [0, 10, 30, 60] {
-        let failing = say(&mut Repeater::with_smaller(4.0, |smaller| smaller.fails = fails), &prompt, 0.0, 100);
-        assert_eq!(failing.tokens, expected, "{fails}");
-    }
-    let short = say(&mut Repeater::with_smaller(4.0, |smaller| smaller.info.context_train = 40), &prompt, 0.0, 100);
-    assert_eq!(short.tokens, expected);
-    assert!((1..15).contains(&short.usage.proposed_tokens), "its context is full: {:?}", short.usage);
-    let mut other = Repeater::with_smaller(4.0, |_| ());
-    other.smaller.as_mut().unwrap().1 = 32;
-    assert_eq!(say(&mut other, &prompt, 0.0, 100).usage.proposed_tokens, 0);
-}
-
-#[test]
-fn a_draft_model_reads_a_prompt_only_in_a_long_answer() {
-    let prompt: Vec<Token> = (0..500).map(|i| Token(97 + i * i % 26)).collect();
-    let read = |max_tokens| {
-        let mut helped = Repeater::with_smaller(4.0, |_| ());
-        say(&mut helped, &prompt, 0.0, max_tokens);
-        helped.smaller.unwrap().0.decoded.0
-    };
-    assert_eq!(read(50), 0);
-    assert!(read(100) > 500);
-}
-
-#[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn a_file_that_is_no_draft_model_for_the_model_says_why() {
-    let home = tempfile::tempdir().unwrap();
-    let write = |name: &str, gguf: GgufBuilder| gguf.write(home.path(), name);
-    write("small.gguf", GgufBuilder::random("llama"));
-    write("deep.gguf", GgufBuilder::deeper(8));
-    write("mamba.gguf", GgufBuilder::random("mamba"));
-    write("broken.gguf", GgufBuilder::tiny());
-    let letters: Vec<Vec<u8>> = (b'a'..=b'z').rev().map(|letter| vec![letter]).chain([b"<end>".to_vec()]).collect();
-    let merges = Val::Strs(vec![b"z y".to_vec()]);
-    let other = GgufBuilder::random("llama").set("tokenizer.ggml.tokens", Val::Strs(letters));
-    write("other.gguf", other.set("tokenizer.ggml.merges", merges));
-    let answer = |model: &str, more: &[&str]| {
-        run(callwright(home.path())
-            .current_dir(home.path())
-            .args(["run", "fox", "-n", "12", "--temp", "0", "-m", model])
-            .args(more))
-    };
-    let ask = |model: &str, draft: &str| answer(model, &["--draft-model", draft]);
-    for (model, draft, why) in [
-        ("deep.gguf", "deep.gguf", "it has 100% of its size, so that a draft takes more time than it can save"),
-        ("deep.gguf", "mamba.gguf", "a recurrent or hybrid model cannot drop tokens"),
-        ("deep.gguf", "other.gguf", "its token 0 is \"z\", and that of the other is \"a\""),
-        ("deep.gguf", "broken.gguf", "broken.gguf"),
-        ("deep.gguf", "missing.gguf", "missing.gguf"),
-        ("openai:http://127.0.0.1:9/v1#m", "small.gguf", "a draft model is loaded by the server that runs the model"),
-        ("deep.gguf", "openai:http://127.0.0.1:9/v1#m", "a draft model runs in this process, and not on a server"),
-    ] {
-        let ran = ask(model, draft);
-        assert!(ran.code == 2 && ran.out.is_empty() && ran.err.contains(why), "{model} {draft}: {ran:?}");
-        assert!(!ran.err.contains("panicked"), "{ran:?}");
-    }
-    let plain = answer("deep.gguf", &[]);
-    let helped = ask("deep.gguf", "small.gguf");
-    assert!(helped.code == plain.code && helped.out == plain.out && plain.out.len() > 4, "{plain:?} {helped:?}");
-    let two = run(callwright(home.path()).current_dir(home.path()).args([
-        "serve",
-        "-m",
-        "deep.gguf",
-        "-m",
-        "bundled",
-        "--draft-model",
-        "small.gguf",
-    ]));
-    assert!(two.code == 2 && two.err.contains("--draft-model is for one model, and several are served"), "{two:?}");
 }
 
 #[test]

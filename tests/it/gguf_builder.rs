@@ -94,8 +94,6 @@ pub struct TensorInfo {
     pub offset: Option<u64>,
     /// Bytes of it that are written.
     pub bytes: u64,
-    /// Whether all its numbers are 0.
-    pub zero: bool,
 }
 
 /// A GGUF to be written.
@@ -210,22 +208,6 @@ impl GgufBuilder {
         GgufBuilder { runs: true, ..gguf }
     }
 
-    /// The same model as [`GgufBuilder::random`] of `llama`, with more blocks, which add nothing to what it computes.
-    pub fn deeper(blocks: u32) -> GgufBuilder {
-        let small = GgufBuilder::random("llama");
-        let first: Vec<TensorInfo> =
-            small.tensors.iter().filter(|tensor| tensor.name.starts_with("blk.0.")).cloned().collect();
-        let mut gguf = small.set("llama.block_count", blocks);
-        for block in 2..blocks {
-            for tensor in &first {
-                let name = tensor.name.replacen("blk.0.", &format!("blk.{block}."), 1);
-                let zero = name.ends_with("attn_output.weight") || name.ends_with("ffn_down.weight");
-                gguf.tensors.push(TensorInfo { name, zero, ..tensor.clone() });
-            }
-        }
-        gguf
-    }
-
     /// A LoRA adapter with random weights for attention of the bundled model, in `blocks` of its blocks.
     pub fn adapter(blocks: usize) -> GgufBuilder {
         let empty = GgufBuilder::new()
@@ -267,14 +249,7 @@ impl GgufBuilder {
     /// Adds a tensor of F32, with data.
     pub fn tensor(mut self, name: &str, shape: &[u64]) -> GgufBuilder {
         let bytes = shape.iter().product::<u64>() * 4;
-        self.tensors.push(TensorInfo {
-            name: name.to_owned(),
-            shape: shape.to_vec(),
-            kind: 0,
-            offset: None,
-            bytes,
-            zero: false,
-        });
+        self.tensors.push(TensorInfo { name: name.to_owned(), shape: shape.to_vec(), kind: 0, offset: None, bytes });
         self
     }
 
@@ -312,9 +287,6 @@ impl GgufBuilder {
         for tensor in &self.tensors {
             if self.runs {
                 let weight = |_| {
-                    if tensor.zero {
-                        return [0; 4];
-                    }
                     state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                     ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5).to_le_bytes()
                 };

@@ -8,7 +8,6 @@
 mod sequence;
 
 use super::context::{Context, Pool, Shape};
-use super::draft::DraftEngine;
 use super::layout::{self, Layout};
 use super::threads::Threads;
 use super::weights::Weights;
@@ -39,8 +38,6 @@ struct Shared {
 }
 
 struct State {
-    /// The draft model that each sequence gets, with a context of its own.
-    draft: Option<DraftEngine>,
     /// `None` until a sequence needs space.
     context: Option<Context>,
     /// Where long pieces of a prompt are read, one at a time; it is empty between two.
@@ -122,9 +119,8 @@ impl Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
         let can_move = moves(&engine.model, &engine.options);
         let pool = Pool::default();
-        let draft = engine.draft.as_ref().filter(|_| layout.each == 1).map(|draft| draft.share(&pool));
         Shared {
-            state: Mutex::new(State { draft, context: None, flash: None, can_move, room: 0, sequences }),
+            state: Mutex::new(State { context: None, flash: None, can_move, room: 0, sequences }),
             changed: Condvar::new(),
             model: Arc::clone(&engine.model),
             info: engine.words.info.clone(),

@@ -1,6 +1,5 @@
 //! How a model is run changes the time, and not the answer: on the bundled model.
 
-use super::draft::Costs;
 use super::*;
 use crate::engine::LoraAdapter;
 use crate::engine::PromptFolder;
@@ -9,7 +8,6 @@ use crate::generate::{Generation, Limits, generate};
 use crate::models::bundled;
 use crate::models::gguf::tests::gguf_builder::GgufBuilder;
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 /// On the CPU also in a build for a GPU, which has other ways to be fast.
@@ -353,65 +351,4 @@ fn every_context_of_a_model_has_its_adapters() {
     end.end();
     assert_eq!(written.tokens, write(&mut load(adapt), &prompt).tokens);
     assert_ne!(written.tokens, write(&mut load(|_| ()), &prompt).tokens);
-}
-
-/// Whether drafts are worth it on this machine does not matter here.
-fn worth_drafting(engine: &mut LlamaEngine) {
-    engine.draft.as_mut().unwrap().costs = Arc::new(OnceLock::from(Costs { step: 5, check: 5 }));
-}
-
-#[test]
-fn a_draft_model_that_writes_the_same_saves_steps() {
-    let folder = tempfile::tempdir().unwrap();
-    let small = GgufBuilder::random("llama").write(folder.path(), "small.gguf");
-    let large = GgufBuilder::deeper(8).write(folder.path(), "large.gguf");
-    let open = |draft: bool| {
-        let draft_model = draft.then(|| small.display().to_string());
-        LlamaEngine::load(&large, LoadOptions { draft_model, threads: Some(1), ..LoadOptions::default() }).unwrap()
-    };
-    let (mut alone, mut helped) = (open(false), open(true));
-    worth_drafting(&mut helped);
-    let tokenize = |text: &str| alone.tokenize(&[Piece { text: text.to_owned(), literal: false }]).unwrap();
-    let prompts = ["thequickbrownfoxjumpsoverthelazydog", "thequickbrownfoxrests", "a"].map(tokenize);
-    let sequences = parallel::Sequences::new(&helped, 1).unwrap();
-    let mut drafted = 0;
-    for (round, prompt) in prompts.iter().enumerate() {
-        let without = write(&mut alone, prompt);
-        assert_eq!(without.usage.proposed_tokens, 0);
-        let with = write(&mut helped, prompt);
-        assert_eq!(with.tokens, without.tokens, "{round}");
-        let usage = with.usage;
-        assert_eq!(usage.drafted_tokens, usage.proposed_tokens, "{round}");
-        drafted += usage.drafted_tokens;
-        assert!([prompt.as_slice(), &with.tokens].concat().starts_with(helped.cached()));
-
-        let (mut sequence, end) = sequences.take().unwrap();
-        let in_sequence = write(&mut *sequence, prompt);
-        end.end();
-        assert_eq!(in_sequence.tokens, without.tokens, "{round}");
-        assert_eq!(in_sequence.usage.proposed_tokens, usage.proposed_tokens, "{round}");
-    }
-    assert!(drafted > 20, "{drafted} of 72");
-}
-
-#[test]
-fn what_a_draft_costs_is_measured_after_an_answer() {
-    let folder = tempfile::tempdir().unwrap();
-    let small = GgufBuilder::random("llama").write(folder.path(), "small.gguf");
-    let large = GgufBuilder::deeper(8).write(folder.path(), "large.gguf");
-    let draft_model = Some(small.display().to_string());
-    let mut engine = LlamaEngine::load(&large, LoadOptions { draft_model, ..LoadOptions::default() }).unwrap();
-    let prompt = engine.tokenize(&[Piece { text: "fox".to_owned(), literal: false }]).unwrap();
-    write(&mut engine, &prompt);
-    assert!(engine.draft.as_ref().unwrap().costs.get().is_some());
-
-    let draft_model = Some(small.display().to_string());
-    let options = LoadOptions { draft_model, threads: Some(1), ..LoadOptions::default() };
-    let mut fresh = LlamaEngine::load(&large, options).unwrap();
-    fresh.draft.as_mut().unwrap().costs = Arc::default();
-    let sequences = parallel::Sequences::new(&fresh, 1).unwrap();
-    let (mut sequence, end) = sequences.take().unwrap();
-    write(&mut *sequence, &prompt);
-    end.end();
-    assert!(fresh.draft.as_ref().unwrap().costs.get().is_some());
 }

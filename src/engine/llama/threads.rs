@@ -86,14 +86,9 @@ impl Threads {
         (threads != self.guess).then_some(threads)
     }
 
-    /// Something else that was measured for the model on this machine.
-    pub(super) fn known(&self, what: &str) -> Option<usize> {
-        remembered(&self.key_of(what))
-    }
-
     /// Something else that was measured for the model on this machine, or is now.
     pub(super) fn once(&self, what: &str, measure: impl FnOnce() -> usize) -> usize {
-        self.known(what).unwrap_or_else(|| {
+        remembered(&self.key_of(what)).unwrap_or_else(|| {
             let found = measure();
             if self.free == cores() {
                 remember(&self.key_of(what), found);

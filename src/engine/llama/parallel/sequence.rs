@@ -1,13 +1,12 @@
 //! One sequence of a shared context, as an engine.
 
 use super::{SequenceState, Shared, State, Wanted};
-use crate::engine::llama::draft::DraftEngine;
 use crate::engine::llama::words::Words;
 use crate::engine::llama::{LlamaEngine, can_truncate};
 use crate::engine::prompt_cache::{PromptCache, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
-use crate::engine::{DraftModel, Engine, ModelInfo, Token, common};
+use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -22,7 +21,6 @@ pub(super) struct Sequence {
     cached: Vec<Token>,
     /// The logits after each of the last requested tokens.
     logits: Vec<Vec<f32>>,
-    draft: Option<DraftEngine>,
 }
 
 impl Sequence {
@@ -31,10 +29,9 @@ impl Sequence {
         let mut state = shared.lock();
         let index = state.sequences.iter().position(|sequence| !sequence.taken)?;
         state.sequences[index].taken = true;
-        let draft = state.draft.as_ref().map(|draft| draft.share(&shared.pool));
         drop(state);
         let words = Words::new(Arc::clone(&shared.model), shared.info.clone());
-        Some(Sequence { words, shared: Arc::clone(shared), index, cached: Vec::new(), logits: Vec::new(), draft })
+        Some(Sequence { words, shared: Arc::clone(shared), index, cached: Vec::new(), logits: Vec::new() })
     }
 
     /// Copies the beginning of `prompt` from another sequence of the context that has more of it.
@@ -174,10 +171,6 @@ impl Engine for Sequence {
 
     fn remember(&mut self, reading: Duration) {
         let shared = Arc::clone(&self.shared);
-        // Beside another context that decodes, nothing can be timed.
-        if let Some(draft) = self.draft.as_ref().filter(|_| shared.layout.contexts == 1) {
-            draft.measure(&shared.model, &shared.threads, &shared.options);
-        }
         let bytes = || shared.lock().context.as_ref().map_or(0, |context| context.state_size(self.index));
         let is_worth = |prompts: &&PromptCache| prompts.is_worth_writing(&self.cached, reading, bytes);
         let Some(prompts) = shared.prompts.as_deref().filter(is_worth) else { return };
@@ -246,10 +239,6 @@ impl Engine for Sequence {
     fn can_draft(&self) -> bool {
         // llama.cpp decodes sequences with different numbers of tokens one after the other.
         self.shared.layout.each == 1 && self.can_truncate()
-    }
-
-    fn draft_model(&mut self) -> Option<DraftModel<'_>> {
-        self.draft.as_mut().map(DraftEngine::ask)
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
