@@ -222,7 +222,8 @@ fn log(verbose: u8) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(screen::stderr)
-        .with_ansi(screen::colour(&std::io::stderr()))
+        // Its colours and what it quotes come in one text.
+        .with_ansi(false)
         .without_time()
         // It would report errors of standard error to standard error, and panic.
         .log_internal_errors(false)

@@ -2,7 +2,7 @@
 //!
 //! Much of what is written comes from elsewhere: from models and their files, from servers and tools, from the hub, from requests. A
 //! terminal obeys control characters wherever they are from. So they are shown here, in the one place that everything passes
-//! through. Only the program's own colours are let through.
+//! through. Only the program's own colours are let through: those that come by themselves.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -66,7 +66,11 @@ pub struct Screen<W> {
 impl<W: Write> Screen<W> {
     /// Writes what clap has to say.
     pub fn styled(&mut self, text: &clap::builder::StyledStr) -> io::Result<()> {
-        if self.colour { write!(self, "{}", text.ansi()) } else { write!(self, "{text}") }
+        match self.colour {
+            // clap leaves out the escapes of what it quotes.
+            true => self.out.write_all(with_colours(&text.ansi().to_string(), true).as_bytes()),
+            false => write!(self, "{text}"),
+        }
     }
 }
 
@@ -75,7 +79,11 @@ impl<W: Write> Write for Screen<W> {
         // What is formatted comes in whole texts.
         let text = if self.plain { String::from_utf8_lossy(bytes) } else { "".into() };
         if text.chars().any(is_control) {
-            self.out.write_all(with_colours(&text, self.colour).as_bytes())?;
+            let own = is_own(&text);
+            match (own, self.colour) {
+                (true, false) => {}
+                _ => self.out.write_all(with_colours(&text, own).as_bytes())?,
+            }
         } else {
             self.out.write_all(bytes)?;
         }
@@ -87,32 +95,33 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Shows control characters, but leaves the escapes that set a colour where there are colours, and leaves them out elsewhere where
-/// the text is nothing else: then it is the program's own.
-fn with_colours(text: &str, colour: bool) -> String {
+/// Shows control characters, but leaves the escapes that set a colour, if they are the program's own.
+fn with_colours(text: &str, own: bool) -> String {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\u{1b}') {
         whole.push_str(&shown(&rest[..at]));
-        let length = colour_length(&rest[at..]);
+        let length = if own { colour_length(&rest[at..]) } else { 0 };
         match length {
             0 => whole.push_str(&shown("\u{1b}")),
-            _ if colour => whole.push_str(&rest[at..at + length]),
-            _ if is_own(text) => {}
-            _ => whole.push_str(&shown(&rest[at..at + length])),
+            _ => whole.push_str(&rest[at..at + length]),
         }
         rest = &rest[at + length.max(1)..];
     }
     whole + &shown(rest)
 }
 
-/// Whether a text is only colours.
+/// Whether a text is nothing but escapes of the program's own styles, which come by themselves: bold, dim, the colours of its words,
+/// and their end. None of them hides what comes after it.
 fn is_own(mut text: &str) -> bool {
+    const OWN: [&str; 9] = ["0", "1", "2", "31", "32", "33", "34", "35", "36"];
     while !text.is_empty() {
-        match colour_length(text) {
-            0 => return false,
-            length => text = &text[length..],
+        let length = colour_length(text);
+        let Some(codes) = text.get(2..length.saturating_sub(1)) else { return false };
+        if !codes.split(';').all(|code| OWN.contains(&code)) {
+            return false;
         }
+        text = &text[length..];
     }
     true
 }
@@ -149,7 +158,10 @@ mod tests {
         assert_eq!(written("\u{1b}[1;31m", true, true), "\u{1b}[1;31m");
         assert_eq!(written("\u{1b}[1m\u{1b}[31m", false, true), "");
         // A text that has them, from somewhere else.
-        assert_eq!(written("red: \u{1b}[31m", false, true), "red: \\u001b[31m");
+        for colour in [true, false] {
+            assert_eq!(written("red: \u{1b}[31m", colour, true), "red: \\u001b[31m");
+            assert_eq!(written("\u{1b}[8m", colour, true), "\\u001b[8m");
+        }
         for other in ["\u{1b}[31", "\u{1b}[31;", "\u{1b}[3J", "\u{1b}m"] {
             assert_eq!(written(other, true, true), other.replace('\u{1b}', "\\u001b"));
         }

@@ -130,6 +130,9 @@ impl Tool {
     /// The compiled schema; the error says which part of it is invalid.
     fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
         let Some(schema) = self.schema() else { return Ok(None) };
+        if let Some(why) = checker::multiplies(&schema) {
+            return Err(Error::new(ErrorKind::Tools, format!("{in_file}tool {:?}: parameters: {why}", self.name)));
+        }
         jsonschema::validator_for(&schema).map(Some).map_err(|error| {
             let message = format!("{in_file}tool {:?}: {}", self.name, checker::schema_sentence(&error, "parameters"));
             Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
@@ -378,6 +381,9 @@ impl Tools {
 /// [`ErrorKind::Tools`] if the schema is invalid.
 #[doc(hidden)]
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
+    if let Some(why) = checker::multiplies(schema) {
+        return Err(Error::new(ErrorKind::Tools, format!("the schema cannot be checked: {why}")));
+    }
     // A schema that the newest draft rejects (a list of `items`) may be of an older draft.
     let validator =
         jsonschema::validator_for(schema).or_else(|error| jsonschema::draft7::new(schema).map_err(|_| error));

@@ -14,10 +14,12 @@ impl Signals {
     /// no step before it is computed.
     pub(in super::super) fn listen(grace: Duration) -> Signals {
         let (send, receive) = watch::channel(0);
+        let (installed, is_installed) = std::sync::mpsc::channel();
         let listen = move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
             runtime.block_on(async {
                 let Ok(mut signals) = Source::new() else { return };
+                let _ = installed.send(());
                 loop {
                     signals.next().await;
                     send.send_modify(|count| *count += 1);
@@ -28,6 +30,8 @@ impl Signals {
         };
         // Without the thread, a signal ends the process at once.
         let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(listen);
+        // Fails at once if the thread has ended, or was not started.
+        let _ = is_installed.recv();
         Signals(receive)
     }
 

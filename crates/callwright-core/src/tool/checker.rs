@@ -5,7 +5,7 @@ use crate::json::shown;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// A compiled schema that explains violations in bounded time.
 ///
@@ -69,6 +69,96 @@ impl Checker {
             }
         }
         problems
+    }
+}
+
+/// Why a value cannot be checked by a schema in bounded time, if it cannot be.
+///
+/// Where references and alternatives multiply, forty definitions of two references each make 2^40 checks of the same value.
+pub(super) fn multiplies(schema: &Value) -> Option<String> {
+    const MOST: u64 = 1_000_000;
+    let mut work = Work { root: schema, names: HashMap::new(), known: HashMap::new(), open: 0, most: 0 };
+    work.named(schema);
+    work.look(schema);
+    (work.most > MOST).then(|| format!("its references multiply: more than {MOST} schemas apply to one value"))
+}
+
+/// Counts how many schemas apply to one value, as often as they are reached.
+struct Work<'s> {
+    root: &'s Value,
+    /// What has an anchor or an id.
+    names: HashMap<&'s str, &'s Value>,
+    /// Schemas that were counted, by address; those that are being counted have 1.
+    known: HashMap<*const Value, u64>,
+    /// Number of schemas that are being counted.
+    open: usize,
+    most: u64,
+}
+
+impl<'s> Work<'s> {
+    /// Deeper chains are not followed.
+    const DEEPEST: usize = 4000;
+
+    fn named(&mut self, schema: &'s Value) {
+        match schema {
+            Value::Object(members) => {
+                for key in ["$anchor", "$dynamicAnchor", "$id"] {
+                    if let Some(name) = members.get(key).and_then(Value::as_str) {
+                        self.names.insert(name, schema);
+                    }
+                }
+                members.values().for_each(|value| self.named(value));
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.named(item)),
+            _ => {}
+        }
+    }
+
+    fn look(&mut self, schema: &'s Value) {
+        match schema {
+            Value::Object(members) => {
+                self.most = self.most.max(self.of(schema));
+                members.values().for_each(|value| self.look(value));
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.look(item)),
+            _ => {}
+        }
+    }
+
+    /// How many schemas apply to a value that this one applies to.
+    fn of(&mut self, schema: &'s Value) -> u64 {
+        let Value::Object(members) = schema else { return 1 };
+        let address = std::ptr::from_ref(schema);
+        if let Some(known) = self.known.get(&address) {
+            return *known;
+        }
+        if self.open > Work::DEEPEST {
+            return u64::MAX;
+        }
+        self.known.insert(address, 1);
+        self.open += 1;
+        let mut sum: u64 = 1;
+        for (key, value) in members {
+            let parts: Vec<&Value> = match (key.as_str(), value) {
+                ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => parts.iter().collect(),
+                ("not" | "if" | "then" | "else", part) => vec![part],
+                ("dependentSchemas" | "dependencies", Value::Object(parts)) => parts.values().collect(),
+                ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
+                    self.referred(reference).into_iter().collect()
+                }
+                _ => continue,
+            };
+            sum = parts.into_iter().fold(sum, |sum, part| sum.saturating_add(self.of(part)));
+        }
+        self.open -= 1;
+        self.known.insert(address, sum);
+        sum
+    }
+
+    fn referred(&self, reference: &str) -> Option<&'s Value> {
+        let fragment = reference.strip_prefix('#');
+        let pointed = fragment.and_then(|pointer| self.root.pointer(pointer));
+        pointed.or_else(|| self.names.get(fragment.unwrap_or(reference)).copied())
     }
 }
 

@@ -180,6 +180,37 @@ fn a_schema_that_refers_to_itself_is_checked_in_bounded_time() {
     }
 }
 
+#[test]
+fn a_schema_whose_references_multiply_is_refused() {
+    let fan = |link: &dyn Fn(Value) -> Value| {
+        let next = |n: usize| json!({"$ref": format!("#/$defs/d{n}")});
+        let mut definitions: serde_json::Map<String, Value> =
+            (0..40).map(|n| (format!("d{n}"), link(next(n + 1)))).collect();
+        definitions.insert("d40".into(), json!({"properties": {"x": {"type": "integer"}}}));
+        json!({"$ref": "#/$defs/d0", "$defs": definitions})
+    };
+    let both = |key: &str, next: Value| json!({key: [next, next]});
+    let fans = [
+        fan(&|next| both("allOf", next)),
+        fan(&|next| both("anyOf", next)),
+        fan(&|next| both("oneOf", next)),
+        fan(&|next| json!({"not": both("anyOf", next)})),
+        fan(&|next| json!({"if": next, "then": next, "else": next})),
+        fan(&|next| json!({"dependentSchemas": {"a": next, "b": next}})),
+        json!({"properties": {"x": {"contains": {"$ref": "#/$defs/d0"}}}, "$defs": fan(&|next| both("allOf", next))["$defs"]}),
+    ];
+    for schema in fans {
+        let error = Tools::new([Tool::new("f", "", Some(object(schema.clone())))]).unwrap_err().to_string();
+        assert!(error.contains("its references multiply"), "{error}");
+        // In a file or a request, the other tools are used.
+        let both = json!([{"name": "f", "parameters": schema}, {"name": "g"}]);
+        let tools = Tools::from_value(&both).unwrap();
+        assert!(tools.get("g").is_some() && tools.get("f").is_none(), "{:?}", tools.notices());
+    }
+    let chain = fan(&|next| json!({"allOf": [next]}));
+    Tools::new([Tool::new("f", "", Some(object(chain)))]).unwrap();
+}
+
 /// A schema's alternatives and references do not limit how deep a valid value may be.
 #[test]
 fn valid_arguments_may_nest_deep() {

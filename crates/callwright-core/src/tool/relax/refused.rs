@@ -12,6 +12,9 @@ pub(super) fn dropped(schema: &mut Value, notices: &mut Notices) -> Result<(), S
     for _ in 0..TRIES {
         let mut standard = schema.clone();
         dialect::standard(&mut standard);
+        if let Some(why) = checker::multiplies(&standard) {
+            return Err(format!("parameters: {why}"));
+        }
         let Err(error) = jsonschema::validator_for(&standard) else { return Ok(()) };
         last = checker::schema_sentence(&error, "parameters");
         let pointer = error.instance_path().as_str().to_owned();
