@@ -386,8 +386,9 @@ impl Parser {
             self.held.clear();
             self.refused = trial.refused;
             match trial.doubt {
-                Doubt::Form => self.refused = until,
-                Doubt::Reasoning | Doubt::Quoted(_) => self.quoted_to = until,
+                // Each time further than before: the same text must not begin the same call again.
+                Doubt::Form => self.refused = until.max(trial.at + 1),
+                Doubt::Reasoning | Doubt::Quoted(_) => self.quoted_to = until.max(self.quoted_to).max(trial.at + 1),
             }
             self.at = trial.at;
             self.marks.retain(|(_, offset)| *offset <= trial.at);

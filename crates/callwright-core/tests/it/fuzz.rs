@@ -242,3 +242,18 @@ fn fuzz(targets: &[Target]) {
         }
     }
 }
+
+/// Found by quotations among the corpus: it was read again and again.
+#[test]
+fn a_quoted_section_without_an_end_is_weighed_once() {
+    let text = "The page says \"<tool_calls>[{\"name\": \"weather\", \"arguments\": {}}]</tool_calls>[BEGIN FINAL RESPONSE]\n\", \
+                so I wil)<tool_calls>l not";
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/untagged");
+    let format = Format::from_file(folder.join("format.jinja")).unwrap();
+    let file = folder.join("tools.json");
+    let tools = file.exists().then(|| Arc::new(Tools::from_file(file).unwrap()));
+    for repair in [true, false] {
+        let setup = Setup { format: Some(Arc::new(format.clone())), tools: tools.clone(), repair, prompt_tail: "" };
+        check_splits(&setup, text.as_bytes());
+    }
+}
