@@ -1,9 +1,10 @@
 //! The program's cache folder: what can be made again, but not at once.
 
+use crate::files::{self, Readers};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -15,12 +16,8 @@ pub(crate) fn folder() -> Option<PathBuf> {
 
 /// Writes a file of the cache: readers see the old one or the whole new one.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(bytes)?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    files::write(path, bytes, Readers::Owner)
 }
 
 /// What a JSON file of the cache has; nothing if there is no such file, or another version wrote it.

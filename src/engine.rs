@@ -30,9 +30,9 @@ pub(crate) const MAX_THREADS: usize = 512;
 pub struct LoadOptions {
     /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
     pub context: Option<usize>,
-    /// Threads that decode, at most 512; by default the number that was measured as the fastest on this machine.
+    /// Threads that decode, at most as many as there are cores; by default the number that was measured as the fastest on this machine.
     pub threads: Option<usize>,
-    /// Threads that read prompts, at most 512; by default `threads`, or else all cores.
+    /// Threads that read prompts, at most as many as there are cores; by default `threads`, or else all cores.
     pub prompt_threads: Option<usize>,
     /// Layers to keep on the GPU; by default all, if the build has a GPU backend.
     pub gpu_layers: Option<u32>,
@@ -277,7 +277,7 @@ pub trait Engine: Send {
     /// The bytes of a token; may end inside a character.
     fn token_bytes(&self, token: Token) -> &[u8];
 
-    /// The bytes of the longest token, where no token stands for more of a text; `None` where that is not known.
+    /// The bytes of the longest token, where no token represents more of a text; `None` where that is not known.
     fn longest_token(&self) -> Option<usize> {
         None
     }

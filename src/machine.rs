@@ -25,6 +25,11 @@ fn processor_in(text: &str) -> Option<String> {
     }
 }
 
+/// The number of cores that this process may use; 1 where that is not known.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The memory.
 pub(crate) fn memory() -> Option<Memory> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

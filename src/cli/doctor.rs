@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::engine::llama::{cpu_features, gpu_devices, measured_counts};
 use callwright::engine::{Device, MeasuredThreads};
-use callwright::machine::{Memory, load, memory, processor};
+use callwright::machine::{self, Memory, load, memory, processor};
 use callwright::models::{Hub, Models, Source, bundled};
 use clap::CommandFactory;
 use indicatif::DecimalBytes;
@@ -148,7 +148,7 @@ impl Report {
             features: features(),
             optimized: !cfg!(debug_assertions),
             processor: processor(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: machine::cores(),
             load: load(),
             used: cpu_features(),
             left: Vec::new(),

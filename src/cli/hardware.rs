@@ -3,7 +3,7 @@
 use super::input::{gpu_layers, positive, threads};
 use super::{notice_once, size};
 use callwright::engine::{CacheType, FlashAttention, LoadOptions, LoraAdapter, PromptFolder};
-use callwright::machine::memory;
+use callwright::machine::{cores, memory};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -123,11 +123,11 @@ impl From<CacheTypeArg> for CacheType {
 impl HardwareOptions {
     /// How a model is loaded with these options.
     pub fn load_options(&self) -> LoadOptions {
-        let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        let cores = cores();
         for (option, threads) in [("--threads", self.threads), ("--threads-batch", self.threads_batch)] {
-            if let Some(threads) = threads.filter(|threads| *threads > processors) {
+            if let Some(threads) = threads.filter(|threads| *threads > cores) {
                 notice_once(&format!(
-                    "{option} {threads} is more than the {processors} processors of this machine: {processors} threads are used"
+                    "{option} {threads} is more than this machine runs at a time: {cores} threads are used"
                 ));
             }
         }

@@ -433,13 +433,6 @@ impl ModelOptions {
 
     /// Reports options that do not suit this machine or this build.
     fn check_machine(&self) {
-        let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
-        if let Some(threads) = self.hardware.threads.filter(|threads| *threads > cores) {
-            notice_once(&format!(
-                "--threads {threads} is more than this machine runs at a time ({cores}); \
-                 they wait for each other, and decoding becomes many times slower"
-            ));
-        }
         if self.hardware.gpu_layers.is_some_and(|layers| layers > 0) && !has_gpu() {
             notice_once(
                 "--gpu-layers means nothing here: this build runs models on the CPU only, \

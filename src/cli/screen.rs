@@ -68,7 +68,7 @@ impl<W: Write> Screen<W> {
     pub fn styled(&mut self, text: &clap::builder::StyledStr) -> io::Result<()> {
         match self.colour {
             // clap leaves out the escapes of what it quotes.
-            true => self.out.write_all(with_colours(&text.ansi().to_string(), true).as_bytes()),
+            true => self.out.write_all(with_colours(&text.ansi().to_string()).as_bytes()),
             false => write!(self, "{text}"),
         }
     }
@@ -78,13 +78,11 @@ impl<W: Write> Write for Screen<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // What is formatted comes in whole texts.
         let text = if self.plain { String::from_utf8_lossy(bytes) } else { "".into() };
-        if text.chars().any(is_control) {
-            let own = is_own(&text);
-            match (own, self.colour) {
-                (true, false) => {}
-                _ => self.out.write_all(with_colours(&text, own).as_bytes())?,
-            }
-        } else {
+        if !text.chars().any(is_control) {
+            self.out.write_all(bytes)?;
+        } else if !is_own(&text) {
+            self.out.write_all(shown(&text).as_bytes())?;
+        } else if self.colour {
             self.out.write_all(bytes)?;
         }
         Ok(bytes.len())
@@ -95,13 +93,13 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Shows control characters, but leaves the escapes that set a colour, if they are the program's own.
-fn with_colours(text: &str, own: bool) -> String {
+/// Shows control characters, but leaves the escapes that set a colour.
+fn with_colours(text: &str) -> String {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\u{1b}') {
         whole.push_str(&shown(&rest[..at]));
-        let length = if own { colour_length(&rest[at..]) } else { 0 };
+        let length = colour_length(&rest[at..]);
         match length {
             0 => whole.push_str(&shown("\u{1b}")),
             _ => whole.push_str(&rest[at..at + length]),

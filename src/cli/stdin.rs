@@ -86,7 +86,10 @@ pub fn read_stdin(what: &str) -> Result<String, Error> {
 }
 
 fn read_text(input: impl Read) -> std::io::Result<String> {
-    let bytes = text_file::read_all(input)?;
+    text_file::read_all(input).and_then(utf8)
+}
+
+fn utf8(bytes: Vec<u8>) -> std::io::Result<String> {
     String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error()))
 }
 
@@ -153,12 +156,7 @@ impl Source {
 
     /// The next line, and none at the end.
     fn line(&mut self) -> Result<Option<String>, Error> {
-        let read = read_line(&mut self.reader);
-        let line = read.and_then(|line| {
-            String::from_utf8(line)
-                .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error()))
-        });
-        let mut line = line.map_err(|error| self.failed(error))?;
+        let mut line = read_line(&mut self.reader).and_then(utf8).map_err(|error| self.failed(error))?;
         let count = line.len();
         if !std::mem::replace(&mut self.begun, true) {
             line = without_mark(&line).to_owned();

@@ -217,7 +217,7 @@ impl Compiler {
                 }
             }
         }
-        self.compiled(lark).cloned()
+        Ok(begun.clone())
     }
 
     /// Where a text violates the grammar: the offset of the first byte that does not fit, or the length if the text

@@ -1,6 +1,6 @@
 //! Downloads from the hub with hf-hub, which knows its addresses, its token and its cache, and has the client that asks.
 //!
-//! A hub is not trusted, nor is what stands between: hf-hub 0.5 asks a second time when it downloads, and takes names of files from
+//! A hub is not trusted, nor is a proxy before it: hf-hub 0.5 asks a second time when it downloads, and takes names of files from
 //! that answer, wherever they lead. So what is asked, and what is written, is decided here: one answer is checked, and only what it
 //! says is downloaded. Redirects are followed here too, because hf-hub sends the token along.
 //!

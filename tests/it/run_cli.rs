@@ -268,6 +268,17 @@ fn a_tool_that_is_to_be_asked_about_is_not_run_where_nobody_can_be_asked() {
     assert!(ran.out.contains("← get_weather 21 degrees"), "{}", ran.out);
 }
 
+/// The program while it answers the question with these tools.
+fn executing(home: &Path, tools: &str) -> std::process::Child {
+    Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
+        .args(["run", QUESTION, "--execute", "--output", "json", "--tools", tools])
+        .env("HOME", home)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn ctrl_c_kills_the_tools_and_keeps_the_conversation() {
@@ -275,13 +286,7 @@ fn ctrl_c_kills_the_tools_and_keeps_the_conversation() {
     let mark = home.path().join("running");
     let script = format!("echo $$ > {}; sleep 60; echo late", mark.display());
     let tools = tools(home.path(), &format!("command = [\"sh\", \"-c\", {script:?}]"));
-    let child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
-        .args(["run", QUESTION, "--execute", "--output", "json", "--tools", &tools])
-        .env("HOME", home.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = executing(home.path(), &tools);
     let started = Instant::now();
     while !std::fs::read_to_string(&mark).is_ok_and(|id| id.ends_with('\n'))
         && started.elapsed() < Duration::from_secs(60)
@@ -310,13 +315,7 @@ fn no_process_of_a_tool_survives_a_program_that_is_killed() {
     let mark = home.path().join("running");
     let script = format!("sleep 600 & echo $! > {0}.part; echo $$ >> {0}.part; mv {0}.part {0}; wait", mark.display());
     let tools = tools(home.path(), &format!("command = [\"sh\", \"-c\", {script:?}]"));
-    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
-        .args(["run", QUESTION, "--execute", "--tools", &tools])
-        .env("HOME", home.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = executing(home.path(), &tools);
     let started = Instant::now();
     while !mark.exists() {
         assert!(started.elapsed() < Duration::from_secs(60));

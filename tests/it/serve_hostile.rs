@@ -1,4 +1,4 @@
-//! `callwright serve` among clients that mean harm, or do nothing: others are served meanwhile, and it ends when it is told to.
+//! `callwright serve` among clients that mean harm, or do nothing: others are served meanwhile, and it ends on request.
 
 use crate::serve::{Server, begun, endless, weather, with};
 use serde_json::{Value, json};

@@ -4,10 +4,11 @@
 //! costs more than decoding them one by one; a context per core waits for no other core.
 
 use super::context::{Context, Pool, Shape};
-use super::threads::{BUDGET, cores, median};
+use super::threads::{BUDGET, median};
 use super::weights::Weights;
 use super::{LlamaEngine, LoadOptions};
 use crate::engine::Token;
+use crate::machine::cores;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

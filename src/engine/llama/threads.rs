@@ -8,6 +8,7 @@
 use super::{LLAMA, MAX_THREADS, SMALL};
 use crate::cache;
 use crate::engine::{LoadOptions, MeasuredThreads, ModelInfo};
+use crate::machine::cores;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -100,11 +101,6 @@ impl Threads {
     fn key_of(&self, what: &str) -> String {
         format!("{}: {what}", self.key)
     }
-}
-
-/// The number of cores that this process may use.
-pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// How many of these no other program uses now; at least one. All where the system does not say.
@@ -218,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_least_median_wins_and_one_disturbed_step_does_not_matter() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = cores();
         let chosen = measured(|count| {
             let mut calls = 0;
             Some(move || {

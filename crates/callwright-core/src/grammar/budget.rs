@@ -3,7 +3,7 @@
 //! What is large is compiled on a thread of its own, with a stack that fits the [`Limits`](super::Limits). The caller
 //! waits for it, and stops waiting when the time is over or the answer is cancelled. The thread notices that between
 //! two steps of the engine. A step that never ends is not known, because schemas are measured before; if there is one,
-//! its thread is left behind, and [`Limits::abandoned`](super::Limits::abandoned) bounds how many there are.
+//! its thread keeps running, and [`Limits::abandoned`](super::Limits::abandoned) bounds how many there are.
 
 use super::limits::LIMITS;
 use std::cell::RefCell;
@@ -126,7 +126,7 @@ pub fn within<T: Send + 'static>(large: bool, work: impl FnOnce() -> T + Send + 
         }
         let _done = Done(Arc::clone(&theirs.first));
         IS_LARGE.set(true);
-        // Nobody waits if it was left behind.
+        // Nobody waits any more if it was too late.
         let _ = sender.send(on_this_thread(theirs, work));
     };
     let thread = std::thread::Builder::new().name("grammar".to_owned()).stack_size(LIMITS.stack).spawn(thread);

@@ -203,18 +203,7 @@ fn chains_of_definitions_overflow_no_stack() {
 
 #[test]
 fn what_multiplies_is_left_out_with_its_place() {
-    for (index, schema) in bombs().iter().enumerate() {
-        let (made, took) = grammars(schema, &FORMATS);
-        for (name, grammar) in made {
-            let said = match grammar {
-                Ok(grammar) => format!("{} left", grammar.unenforced.len()),
-                Err(error) => error.to_string(),
-            };
-            if std::env::var_os("CALLWRIGHT_SHOW").is_some() {
-                eprintln!("{index} {name} {took:?}: {said}");
-            }
-        }
-    }
+    bombs().iter().for_each(|schema| drop(grammars(schema, &FORMATS)));
     let patterns: Vec<Value> = (0..18).map(|n| json!({"pattern": format!(".*{n}.*")})).collect();
     let schema =
         json!({"type": "object", "properties": {"x": {"type": "string", "allOf": patterns}}, "required": ["x"]});

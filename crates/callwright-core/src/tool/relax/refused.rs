@@ -8,14 +8,17 @@ use serde_json::Value;
 /// Drops what the validator still refuses, one keyword at a time.
 pub(super) fn dropped(schema: &mut Value, notices: &mut Notices) -> Result<(), String> {
     const TRIES: usize = 200;
-    let mut last = String::new();
-    for _ in 0..TRIES {
+    let standard = |schema: &Value| {
         let mut standard = schema.clone();
         dialect::standard(&mut standard);
-        if let Some(why) = checker::multiplies(&standard) {
-            return Err(format!("parameters: {why}"));
-        }
-        let Err(error) = jsonschema::validator_for(&standard) else { return Ok(()) };
+        standard
+    };
+    if let Some(why) = checker::multiplies(&standard(schema)) {
+        return Err(format!("parameters: {why}"));
+    }
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        let Err(error) = jsonschema::validator_for(&standard(schema)) else { return Ok(()) };
         last = checker::schema_sentence(&error, "parameters");
         let pointer = error.instance_path().as_str().to_owned();
         let instead = "leave it out, or write it as JSON Schema wants it";
