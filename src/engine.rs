@@ -245,7 +245,7 @@ impl ModelInfo {
     /// text: see [`ChatTemplates::plain`].
     ///
     /// # Errors
-    /// [`ErrorKind::Template`](crate::ErrorKind::Template) if a template of the model is not usable.
+    /// [`ErrorKind::Template`] if a template of the model is not usable.
     pub fn chat_templates(&self) -> Result<ChatTemplates> {
         let tokens = self.control_tokens.iter().chain(&self.user_defined_tokens);
         templates_of(&self.name, &self.templates, tokens.map(String::as_str))
@@ -305,7 +305,7 @@ pub trait Engine: Send {
     /// Reserves space for `tokens` in total. Decoded tokens may be lost: see [`Engine::cached`].
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) if there is not enough memory.
+    /// [`ErrorKind::Engine`] if there is not enough memory.
     fn reserve(&mut self, tokens: usize) -> Result<()>;
 
     /// Reserves space for `now` tokens in total, of up to `most` that will come. An engine that can grow while it generates may
@@ -329,7 +329,7 @@ pub trait Engine: Send {
     /// Appends at least one token; afterwards [`Engine::logits`] are those of the last one.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine); the context is then cleared.
+    /// [`ErrorKind::Engine`]; the context is then cleared.
     fn decode(&mut self, tokens: &[Token]) -> Result<()>;
 
     /// One logit for each token of the vocabulary, for the token after the last decoded one.
@@ -377,7 +377,7 @@ pub trait Engine: Send {
     /// samples by itself, and only if that knows what else it would write.
     ///
     /// # Errors
-    /// [`ErrorKind::Server`](crate::ErrorKind::Server) if it cannot be asked.
+    /// [`ErrorKind::Server`] if it cannot be asked.
     fn reconsider(&mut self, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
         Ok(())
     }
@@ -404,7 +404,7 @@ pub trait Engine: Send {
     /// Called before each generation, for an engine that replays a record.
     ///
     /// # Errors
-    /// [`ErrorKind::Replay`](crate::ErrorKind::Replay) if the record differs at this point.
+    /// [`ErrorKind::Replay`] if the record differs at this point.
     fn begin(&mut self, _prompt: &[Token], _sampling: &sampler::Sampling) -> Result<()> {
         Ok(())
     }
