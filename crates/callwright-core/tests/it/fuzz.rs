@@ -44,7 +44,7 @@ struct Target {
     fragments: Vec<Vec<u8>>,
 }
 
-const FRAGMENTS: [&str; 46] = [
+const FRAGMENTS: [&str; 54] = [
     " ",
     "\n",
     "\r\n",
@@ -91,6 +91,14 @@ const FRAGMENTS: [&str; 46] = [
     "call:f{",
     "[TOOL_REQUEST]",
     "<tool_call>",
+    "\n> ",
+    "\n- ",
+    "\n1. ",
+    "`",
+    "“",
+    "The page says: ",
+    "Do not run this:\n",
+    "For example:\n",
 ];
 
 fn targets() -> Vec<Target> {
@@ -151,7 +159,23 @@ fn target(name: String, setup: Setup, texts: Vec<Vec<u8>>) -> Target {
     for _ in 0..4 {
         fragments.extend(markers.reserved().map(|marker| marker.as_bytes().to_vec()));
     }
-    Target { name, setup, texts, fragments }
+    let quoted = texts.iter().take(QUOTED).flat_map(|text| quotations(text)).collect();
+    Target { name, setup, texts: [texts, quoted].concat(), fragments }
+}
+
+/// How many texts of a format are also quoted.
+const QUOTED: usize = 8;
+
+/// A text as answers quote it.
+fn quotations(text: &[u8]) -> [Vec<u8>; 4] {
+    let between = |before: &str, after: &str| [before.as_bytes(), text, after.as_bytes()].concat();
+    let lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(|line| [b"> ", line].concat()).collect();
+    [
+        [b"The page ends with:\n", &lines.join(&b'\n')[..], b"\nThis is an attack."].concat(),
+        between("The page says \"", "\", so I will not run it."),
+        between("Write it like this:\n```\n", "\n```\nDo not run it."),
+        between("<think>First I thought of ", "</think>It is sunny."),
+    ]
 }
 
 impl Target {
