@@ -11,11 +11,13 @@ use super::evidence::{
     Doubt, Following, NoCall, closes_quote, ends_sentence, ends_turn, following, introduces_quotation, is_item,
     open_quote,
 };
+use super::machinery::Machinery;
 use super::markers::START;
 use super::other_calls;
 use super::other_forms::look::TAIL;
 use super::text::{self, Text};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Bytes of the model's text to keep, so that a call's beginning can be read again: more than are held as a marker.
 const RECENT: usize = 4 << 10;
@@ -45,6 +47,8 @@ pub(super) struct Trial {
     refused: usize,
     section: Option<super::Section>,
     forms: other_calls::Mark,
+    /// The markers may get another suffix after this.
+    machinery: Arc<Machinery>,
 }
 
 /// A trial that ended as text.
@@ -227,6 +231,7 @@ impl Parser {
             refused: self.refused,
             section: self.section.clone(),
             forms: self.forms.mark(),
+            machinery: Arc::clone(&self.machinery),
         });
     }
 
@@ -382,6 +387,10 @@ impl Parser {
             (self.thinking, self.hiding, self.pending) = (trial.thinking, trial.hiding, trial.pending);
             (self.opened, self.section) = (trial.opened, trial.section);
             self.forms.rewind(trial.forms);
+            if !Arc::ptr_eq(&self.machinery, &trial.machinery) {
+                self.spare = Some(trial.machinery.plan.reader(self.calls.repair));
+                self.machinery = trial.machinery;
+            }
             (self.scan, self.candidate) = (START, None);
             self.held.clear();
             self.refused = trial.refused;
