@@ -9,6 +9,7 @@ pub mod exec;
 mod execute;
 mod failure_log;
 pub mod fallback;
+mod ledger;
 pub(crate) mod messages;
 mod other_models;
 mod recovery;

@@ -5,7 +5,7 @@
 //! place of a result. No call is sent twice. A server's processes end with this process, however that ends.
 //!
 //! ```no_run
-//! use callwright::agent::Agent;
+//! use callwright::agent::{Agent, exec::Approval};
 //! use callwright::mcp::Servers;
 //! use callwright::{Session, Tools};
 //!
@@ -13,7 +13,10 @@
 //! let (mut agent, mut tools) = (Agent::default(), Tools::default());
 //! servers.add_to(&mut tools, &mut agent.executor);
 //! servers.notices().iter().for_each(|notice| eprintln!("{notice}"));
-//! agent.executor.confirm = Some(Box::new(|call| call.name == "get_current_time"));
+//! agent.executor.confirm = Some(Box::new(|question| match question.call.name.as_str() {
+//!     "get_current_time" => Approval::Given,
+//!     _ => Approval::Denied(None),
+//! }));
 //!
 //! let mut session = Session::builder().tools(tools).build()?;
 //! session.ask_and_run("What time is it in Oslo?", &mut agent)?.ok()?;
@@ -30,7 +33,7 @@ mod watch;
 use crate::agent::exec::remote::{Look, Remote};
 use crate::agent::exec::{Executor, Failure, FailureKind};
 use crate::session::event::ToolsChange;
-use crate::tool::{Tool, Tools};
+use crate::tool::{Effect, Tool, Tools};
 use crate::{Error, ErrorKind, Result, json};
 use config::{Config, Start};
 use names::{Listed, Names};
@@ -224,9 +227,17 @@ impl Remote for Running {
         self.route(tool).is_some()
     }
 
-    fn to_confirm(&self, tool: &str) -> Option<String> {
+    fn runs(&self, tool: &str) -> String {
+        self.route(tool).map_or_else(String::new, |(server, _)| format!("the MCP server {:?}", server.config.name))
+    }
+
+    fn to_confirm(&self, tool: &str, effect: Effect) -> Option<&'static str> {
         let (server, name) = self.route(tool)?;
-        (!server.config.approved.has(&name)).then(|| format!("on the MCP server {:?}", server.config.name))
+        match (server.config.approved.has(&name), effect) {
+            (true, _) => None,
+            (false, Effect::Destructive) => Some("it is destructive"),
+            (false, _) => Some("the server's `autoApprove` does not have it"),
+        }
     }
 
     fn call(

@@ -22,6 +22,7 @@ mod worker;
 
 use crate::agent::exec::Executor;
 use crate::engine::LoadOptions;
+use crate::hash::sha256;
 use crate::models::Hub;
 use crate::session::Options;
 use crate::{Error, ErrorKind, Result, Tools};
@@ -31,6 +32,7 @@ use guard::Guard;
 pub(crate) use job::StreamArguments;
 use metrics::Metrics;
 use pool::Pool;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +92,8 @@ pub(crate) struct ServeOptions {
 pub(crate) struct OwnTools {
     tools: Mutex<Arc<Tools>>,
     executor: Executor,
+    /// What the page has to present. It is in the address that only the person who starts the server reads.
+    token: String,
     /// One permit for each call that may run now.
     places: Arc<Semaphore>,
 }
@@ -98,10 +102,17 @@ pub(crate) struct OwnTools {
 const CALLS: usize = 4;
 
 impl OwnTools {
-    /// Tools that `executor` runs whenever it is asked to.
-    pub(crate) fn new(tools: Tools, mut executor: Executor) -> OwnTools {
-        executor.confirm = Some(Box::new(|_| true));
-        OwnTools { tools: Mutex::new(Arc::new(tools)), executor, places: Arc::new(Semaphore::new(CALLS)) }
+    /// Tools that `executor` runs for who has the token, after the approval that a call needs.
+    pub(crate) fn new(tools: Tools, executor: Executor) -> OwnTools {
+        // The keys of such a state come from the system's random numbers.
+        let random = || RandomState::new().hash_one(0);
+        let token = sha256(format!("{}{}", random(), random()));
+        OwnTools { tools: Mutex::new(Arc::new(tools)), executor, token, places: Arc::new(Semaphore::new(CALLS)) }
+    }
+
+    /// Returns what the page has to present to run a tool.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
     /// The tools as they are now: MCP servers may change theirs.

@@ -13,6 +13,7 @@ mod decide;
 pub(crate) mod event;
 mod explain;
 mod ids;
+pub(crate) mod journal;
 mod listen;
 mod options;
 pub(crate) mod prompt;

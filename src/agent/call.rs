@@ -40,13 +40,26 @@ pub(crate) struct CallState {
     pub(super) advice: Option<&'static str>,
     /// The tool under whose name failures of the call are counted.
     pub(super) counted_as: String,
+    /// The call was executed before and has the result of that time.
+    pub(super) already_done: bool,
+    /// Why the text of the call alone makes it need approval, if it does.
+    pub(super) doubt: Option<&'static str>,
 }
 
 impl CallState {
     /// A call that can be executed.
     pub(crate) fn new(call: ToolCall) -> CallState {
         let counted_as = call.name.clone();
-        CallState { call, written: String::new(), outcome: None, original: None, advice: None, counted_as }
+        CallState {
+            call,
+            written: String::new(),
+            outcome: None,
+            original: None,
+            advice: None,
+            counted_as,
+            already_done: false,
+            doubt: None,
+        }
     }
 
     /// The same call with a tool's name and the text of its arguments only.
@@ -63,6 +76,15 @@ impl CallState {
     #[must_use]
     pub(crate) fn failed(mut self, fault: Fault, error: impl Into<String>) -> CallState {
         self.outcome = Some(CallOutcome::failed(fault, error));
+        self
+    }
+
+    /// The same call with the result that the conversation has.
+    pub(super) fn with_result(mut self, content: &str) -> CallState {
+        self.outcome = Some(match content.starts_with(messages::ERROR) {
+            true => CallOutcome::failed(Fault::Execution, content),
+            false => CallOutcome::Done(content.to_owned()),
+        });
         self
     }
 

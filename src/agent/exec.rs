@@ -46,7 +46,7 @@ pub(crate) use groups::kill_running;
 
 use crate::agent::turn::Fault;
 use crate::message::{Arguments, ToolCall};
-use crate::tool::{Tool, Tools};
+use crate::tool::{Effect, Tool, Tools};
 use remote::Remote;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
@@ -76,7 +76,7 @@ pub enum FailureKind {
     TimedOut,
     /// It could not be started, or nothing says how.
     NotRunnable,
-    /// The person refused.
+    /// The person refused, or the tool was called as often as a run may.
     Refused,
     /// The run was interrupted.
     Cancelled,
@@ -126,8 +126,36 @@ pub(crate) fn first_of_same(calls: &[ToolCall]) -> Vec<usize> {
     (0..calls.len()).map(|index| first(index).unwrap_or(index)).collect()
 }
 
-/// Asks a person whether a call may be executed; it is called for one call after the other.
-pub(crate) type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
+/// A call that needs approval.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Question<'a> {
+    /// The call.
+    pub call: &'a ToolCall,
+    /// Its tool.
+    pub tool: &'a Tool,
+    /// What runs it: a program, or a server.
+    pub runs: &'a str,
+    /// Why it is asked.
+    pub why: &'a str,
+}
+
+/// What became of the question whether a call may be executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Approval {
+    /// A person has allowed this call.
+    Given,
+    /// Nobody has looked at this call: all are allowed.
+    Assumed,
+    /// It must not be executed; the model gets the reason, where there is one.
+    Denied(Option<String>),
+    /// Nobody can be asked now: the run pauses.
+    Undecided,
+}
+
+/// Decides whether a call may be executed; it is called for one call after the other.
+pub(crate) type Confirm = Box<dyn Fn(&Question<'_>) -> Approval + Send + Sync>;
 
 /// Gives the result of a call that nothing runs, a person's for example; it is called for one call after the other.
 /// `None` leaves the call open: the run then ends, and its caller answers the call.
@@ -148,7 +176,7 @@ pub struct Executor {
     pub timeout: Duration,
     /// Bytes of output that are kept of a tool that does not say.
     pub max_output: usize,
-    /// Asks before a tool that needs confirmation runs; without it such tools are not run.
+    /// Decides about calls that need approval. Without it a run pauses before them, and [`Executor::run`] refuses them.
     pub confirm: Option<Confirm>,
     /// Gives the results of the tools that nothing runs; without it the model learns that they cannot be run.
     pub by_hand: Option<ByHand>,
@@ -228,6 +256,62 @@ impl Executor {
         cancel: &AtomicBool,
         on_end: &mut dyn FnMut(usize, &Result<String, Failure>),
     ) -> Vec<Result<String, Failure>> {
+        let first = first_of_same(calls);
+        let asked = |(index, call)| {
+            if first[index] == index { refusal(call, self.approval(tools, call, None).0) } else { None }
+        };
+        let refusals: Vec<Option<Failure>> = calls.iter().enumerate().map(asked).collect();
+        self.run_approved(tools, calls, &refusals, cancel, on_end)
+    }
+
+    /// Whether it only gives the results of a recording.
+    pub(crate) fn repeats(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Decides whether a call may be executed, and says why it needs approval, if it does. `doubt` is a reason in its text.
+    pub(crate) fn approval(
+        &self,
+        tools: &Tools,
+        call: &ToolCall,
+        doubt: Option<&'static str>,
+    ) -> (Approval, &'static str) {
+        let Some(tool) = tools.get(&call.name) else { return (Approval::Assumed, "") };
+        // What is not run changes nothing, and a recording has the decision in its results.
+        if self.recorded.is_some() || self.given.contains_key(&tool.name) || !self.can_run(tool) {
+            return (Approval::Assumed, "");
+        }
+        let exec = tool.exec.as_ref();
+        let (runs, why) = match self.remote(&tool.name) {
+            Some(remote) => (remote.runs(&tool.name), remote.to_confirm(&tool.name, tool.policy.effect)),
+            None => {
+                let runs =
+                    exec.and_then(|exec| exec.command.first().cloned()).unwrap_or_else(|| "this program".to_owned());
+                let why = match tool.policy.effect {
+                    _ if exec.is_some_and(|exec| exec.confirm) => Some("it has `confirm = true`"),
+                    Effect::Destructive => Some("it is destructive"),
+                    _ => None,
+                };
+                (runs, why)
+            }
+        };
+        let doubt = doubt.filter(|_| tool.policy.effect != Effect::Read);
+        match (why.or(doubt), &self.confirm) {
+            (None, _) => (Approval::Assumed, ""),
+            (Some(why), Some(confirm)) => (confirm(&Question { call, tool, runs: &runs, why }), why),
+            (Some(why), None) => (Approval::Undecided, why),
+        }
+    }
+
+    /// Executes the calls that have no refusal, as [`Executor::run`] does.
+    pub(crate) fn run_approved(
+        &self,
+        tools: &Tools,
+        calls: &[ToolCall],
+        refusals: &[Option<Failure>],
+        cancel: &AtomicBool,
+        on_end: &mut dyn FnMut(usize, &Result<String, Failure>),
+    ) -> Vec<Result<String, Failure>> {
         if let Some(recorded) = &self.recorded {
             let next = recorded.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let other = || Failure::new(FailureKind::NotRunnable, "the recording has no result for this call");
@@ -240,7 +324,11 @@ impl Executor {
         let mut results: Vec<Option<Result<String, Failure>>> = calls
             .iter()
             .enumerate()
-            .map(|(index, call)| if is_first(index) { self.settled(tools, call, cancel) } else { None })
+            .map(
+                |(index, call)| {
+                    if is_first(index) { self.settled(tools, call, &refusals[index], cancel) } else { None }
+                },
+            )
             .collect();
         let waiting: Vec<usize> =
             (0..calls.len()).filter(|&index| is_first(index) && results[index].is_none()).collect();
@@ -277,39 +365,26 @@ impl Executor {
     }
 
     /// What a call comes to without anything being run.
-    fn settled(&self, tools: &Tools, call: &ToolCall, cancel: &AtomicBool) -> Option<Result<String, Failure>> {
+    fn settled(
+        &self,
+        tools: &Tools,
+        call: &ToolCall,
+        refusal: &Option<Failure>,
+        cancel: &AtomicBool,
+    ) -> Option<Result<String, Failure>> {
         let cut = |text: &str| command::cut(text.as_bytes(), text.len(), self.max_output);
         if let Some(text) = self.given.get(&call.name) {
             return Some(Ok(cut(text)));
         }
         let tool = tools.get(&call.name)?;
         let Some(by_hand) = self.by_hand.as_ref().filter(|_| !self.can_run(tool)) else {
-            return self.refused(tool, call).map(Err);
+            return refusal.clone().map(Err);
         };
         let name = &call.name;
         Some(by_hand(call).map(|text| cut(&text)).ok_or_else(|| match cancel.load(Ordering::Relaxed) {
             true => cancelled(name),
             false => Failure::new(FailureKind::LeftOpen, format!("nothing says how the tool {name} is run")),
         }))
-    }
-
-    /// Why a call is not executed, if a person has to confirm it and refuses.
-    fn refused(&self, tool: &Tool, call: &ToolCall) -> Option<Failure> {
-        let asked = match self.remote(&tool.name) {
-            Some(remote) => remote.to_confirm(&tool.name)?,
-            None => {
-                let exec = tool.exec.as_ref().filter(|exec| exec.confirm)?;
-                exec.command.first().cloned().unwrap_or_default()
-            }
-        };
-        match &self.confirm {
-            Some(confirm) if confirm(call) => None,
-            Some(_) => Some(Failure::new(FailureKind::Refused, format!("the user did not allow {} to run", call.name))),
-            None => {
-                let message = format!("{} runs {asked} only after the user was asked, and nobody can be", call.name);
-                Some(Failure::new(FailureKind::Refused, message))
-            }
-        }
     }
 
     fn one(&self, tools: &Tools, call: &ToolCall, cancel: &AtomicBool) -> Result<String, Failure> {
@@ -344,6 +419,18 @@ impl Executor {
             None => Err(Failure::new(FailureKind::NotRunnable, format!("there is no tool named {name:?}"))),
         }
     }
+}
+
+/// The failure of a call that must not be executed.
+pub(crate) fn refusal(call: &ToolCall, approval: Approval) -> Option<Failure> {
+    let name = &call.name;
+    let message = match approval {
+        Approval::Given | Approval::Assumed => return None,
+        Approval::Denied(None) => format!("the user did not allow {name} to run"),
+        Approval::Denied(Some(reason)) => format!("the user did not allow {name} to run: {reason}"),
+        Approval::Undecided => format!("{name} runs only after the user was asked, and nobody can be"),
+    };
+    Some(Failure::new(FailureKind::Refused, message))
 }
 
 fn cancelled(name: &str) -> Failure {

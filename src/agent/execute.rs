@@ -1,46 +1,52 @@
 //! Executes calls of an answer.
 
 use super::call::CallOutcome;
+use super::ledger::Ledger;
 use super::messages;
-use super::run::Run;
-use crate::agent::exec::{Failure, FailureKind, first_of_same};
+use super::run::{OTHER_FORM, Run};
+use crate::agent::exec::{Approval, Failure, FailureKind, first_of_same, refusal};
 use crate::agent::turn::Step;
 use crate::message::ToolCall;
-use crate::session::FinishReason;
-use crate::session::event::{Event, Note, ToolResult};
+use crate::session::event::{Event, Note, PendingCall, ToolResult};
 use crate::session::record::Entry;
 use crate::session::select::FIND_TOOLS;
+use crate::session::{FinishReason, Session};
+use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// The calls to execute, and which of them are executed once for several.
+/// The calls to execute, and which of them have a result without that.
 struct Batch {
     calls: Vec<ToolCall>,
     /// For each call the id of the same call that is executed in its place, if there is one.
     same_as: Vec<Option<String>>,
-    /// The result of the only call, if the same call was executed before.
-    known: Option<Result<String, Failure>>,
+    /// For each call the result of the same call that was executed before.
+    known: Vec<Option<Result<String, Failure>>>,
+    /// Whether a call's known result is of another answer.
+    already_done: Vec<bool>,
 }
 
 impl Batch {
-    /// `ran` are the calls of the answer that were executed before.
-    fn new(calls: Vec<ToolCall>, ran: &[(ToolCall, Result<String, Failure>)]) -> Batch {
-        // A regenerated call may be identical to another one of the answer, which has run.
-        let before = match calls.as_slice() {
-            [call] => ran
-                .iter()
-                .find(|(ran, _)| ran.id != call.id && ran.name == call.name && ran.arguments == call.arguments),
-            _ => None,
-        };
+    /// `ran` are the calls of the answer that were executed before, and `ledger` has those of the answers before it.
+    fn new(calls: Vec<ToolCall>, ran: &[(ToolCall, Result<String, Failure>)], ledger: &Ledger, tools: &Tools) -> Batch {
         let id = |call: &ToolCall| call.id.clone().unwrap_or_default();
         let first = first_of_same(&calls);
-        let same_as = match before {
-            Some((ran, _)) => vec![Some(id(ran))],
-            None => (0..calls.len()).map(|index| (first[index] != index).then(|| id(&calls[first[index]]))).collect(),
-        };
-        Batch { known: before.map(|(_, result)| result.clone()), calls, same_as }
+        let mut batch = Batch { same_as: Vec::new(), known: Vec::new(), already_done: Vec::new(), calls };
+        for (index, call) in batch.calls.iter().enumerate() {
+            // A regenerated call may be identical to another one of the answer, which has run.
+            let same = |ran: &ToolCall| ran.id != call.id && ran.name == call.name && ran.arguments == call.arguments;
+            let here = ran.iter().find(|(ran, _)| batch.calls.len() == 1 && same(ran));
+            let earlier = ledger.earlier(tools, call).filter(|_| here.is_none());
+            batch.same_as.push(match here {
+                Some((ran, _)) => Some(id(ran)),
+                None => (first[index] != index).then(|| id(&batch.calls[first[index]])),
+            });
+            batch.known.push(here.map(|(_, result)| result.clone()).or(earlier.map(|text| Ok(text.to_owned()))));
+            batch.already_done.push(earlier.is_some());
+        }
+        batch
     }
 
     /// The event of a result.
@@ -78,38 +84,75 @@ impl Run<'_> {
         self.executed = true;
         let cancel = Arc::clone(&self.session.options.cancel);
         let started = Instant::now();
-        let batch = Batch::new(calls, self.answer.as_ref().map_or(&[], |answer| answer.ran.as_slice()));
+        let ran = self.answer.as_ref().map_or(&[][..], |answer| answer.ran.as_slice());
+        let batch = Batch::new(calls, ran, &self.ledger, &self.session.tools);
         if let Some(finder) = self.session.finder() {
             self.agent.executor.add(FIND_TOOLS, finder);
         }
+        let Some(refusals) = self.refusals(indices, &batch) else { return Ok(self.turn.paused(indices)) };
         let on_event = &mut *self.on_event;
         let mut show = |index: usize, result: &Result<String, Failure>| {
             if !left_open(result) {
                 on_event(&batch.event(index, result, started));
             }
         };
-        let results = match &batch.known {
-            Some(result) => {
-                show(0, result);
-                vec![result.clone()]
+        let mut results = batch.known.clone();
+        let to_run: Vec<usize> = (0..batch.calls.len()).filter(|&index| results[index].is_none()).collect();
+        batch.known.iter().enumerate().for_each(|(index, known)| known.iter().for_each(|known| show(index, known)));
+        if !to_run.is_empty() {
+            let calls: Vec<ToolCall> = to_run.iter().map(|&index| batch.calls[index].clone()).collect();
+            let refusals: Vec<Option<Failure>> = to_run.iter().map(|&index| refusals[index].clone()).collect();
+            let Session { recording, tools, .. } = &mut *self.session;
+            for (call, _) in calls.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()) {
+                recording.step(|| Entry::Begun {
+                    id: call.id.clone().unwrap_or_default(),
+                    name: call.name.clone(),
+                    arguments: call.arguments.to_text(),
+                })?;
             }
-            None => self.agent.executor.run(&self.session.tools, &batch.calls, &cancel, &mut show),
-        };
-        self.note_repeated(&batch);
-        if batch.known.is_none()
-            && let Err(error) = self.session.recording.entry(|| Entry::Executed(results.clone()))
-        {
-            self.note("record", error.to_string());
+            let mut unwritten = None;
+            let mut show = |index: usize, result: &_| {
+                if !left_open(result) {
+                    let entry = || Entry::Called {
+                        id: calls[index].id.clone().unwrap_or_default(),
+                        result: result.clone().unwrap_or_else(|failure| messages::failed(&failure)),
+                    };
+                    unwritten = recording.step(entry).err().or(unwritten.take());
+                }
+                show(to_run[index], result);
+            };
+            let executed = self.agent.executor.run_approved(tools, &calls, &refusals, &cancel, &mut show);
+            if let Some(error) = unwritten {
+                self.note("record", error.to_string());
+            }
+            if let Err(error) = self.session.recording.entry(|| Entry::Executed(executed.clone())) {
+                self.note("record", error.to_string());
+            }
+            for (call, result) in calls.iter().zip(&executed) {
+                match result {
+                    Ok(text) => self.ledger.succeeded(&self.session.tools, call, text),
+                    Err(failure) if failure.kind == FailureKind::Refused => continue,
+                    Err(_) => {}
+                }
+                self.ledger.count(call);
+            }
+            if let Some(answer) = &mut self.answer {
+                let ran = calls.into_iter().zip(executed.iter().cloned()).filter(|(_, result)| !left_open(result));
+                answer.ran.extend(ran);
+            }
+            to_run.iter().zip(executed).for_each(|(&index, result)| results[index] = Some(result));
         }
+        for (&index, done) in indices.iter().zip(&batch.already_done) {
+            if let Some(call) = self.turn.call_mut(index) {
+                call.already_done = *done;
+            }
+        }
+        self.note_repeated(&batch);
+        let missing = || Err(Failure::new(FailureKind::NotRunnable, "the call has no result"));
+        let results: Vec<_> = results.into_iter().map(|result| result.unwrap_or_else(missing)).collect();
         let interrupted =
             |result: &Result<String, _>| matches!(result, Err(Failure { kind: FailureKind::Cancelled, .. }));
         let cancelled = cancel.load(Ordering::Relaxed) || results.iter().any(interrupted);
-        if batch.known.is_none()
-            && let Some(answer) = &mut self.answer
-        {
-            let ran = batch.calls.iter().zip(&results).filter(|(_, result)| !left_open(result));
-            answer.ran.extend(ran.map(|(call, result)| (call.clone(), result.clone())));
-        }
         let outcomes = self.outcomes(indices, results);
         if cancelled {
             self.finish = FinishReason::Cancelled;
@@ -119,6 +162,41 @@ impl Run<'_> {
             self.finish = FinishReason::ToolCalls;
         }
         Ok(self.turn.executed(outcomes))
+    }
+
+    /// Asks about the calls that need approval. Returns why each call must not be executed, where it must not; `None` if
+    /// the run has to wait for an approval.
+    fn refusals(&mut self, indices: &[usize], batch: &Batch) -> Option<Vec<Option<Failure>>> {
+        let (executor, tools) = (&self.agent.executor, &self.session.tools);
+        let mut refusals: Vec<Option<Failure>> = Vec::with_capacity(batch.calls.len());
+        let mut pending = Vec::new();
+        let mut counted = self.ledger.clone();
+        for (position, call) in batch.calls.iter().enumerate() {
+            if batch.known[position].is_some() || batch.same_as[position].is_some() {
+                refusals.push(None);
+                continue;
+            }
+            let doubt = self.turn.calls().get(indices[position]).and_then(|call| call.doubt);
+            let doubt = doubt.filter(|doubt| *doubt != OTHER_FORM || !self.agent.trust_other_forms);
+            let (approval, why) = executor.approval(tools, call, doubt);
+            let seen = approval == Approval::Given;
+            if approval == Approval::Undecided {
+                pending.push(PendingCall::new(call, why));
+            }
+            let limit = tools.get(&call.name).filter(|_| !executor.repeats());
+            let limit = limit.and_then(|tool| counted.limit(tool, seen, self.agent.limits.max_calls_per_run));
+            let refusal = limit.map(|most| too_many(call, most)).or_else(|| refusal(call, approval));
+            if refusal.is_none() {
+                counted.count(call);
+            }
+            refusals.push(refusal);
+        }
+        if pending.is_empty() {
+            return Some(refusals);
+        }
+        self.pending = pending;
+        self.finish = FinishReason::ToolCalls;
+        None
     }
 
     /// The outcomes of calls from their results. Failures are kept for the failure log, and the success of a fallback
@@ -166,6 +244,13 @@ impl Run<'_> {
             self.notes.push(Note { call: call.id.clone(), ..Note::plain("repeated", text) });
         }
     }
+}
+
+/// The failure of a call beyond the number of calls that a run may make.
+fn too_many(call: &ToolCall, most: usize) -> Failure {
+    let times = if most == 1 { "once" } else { "often enough" };
+    let message = format!("{} was not executed: it was called {times} in this run (at most {most})", call.name);
+    Failure::new(FailureKind::Refused, message)
 }
 
 /// Whether a call is left to the caller of the run.

@@ -2,7 +2,7 @@
 
 use crate::agent::exec::Failure;
 use crate::agent::turn::Fault;
-use crate::message::ToolCall;
+use crate::message::{Message, Role, ToolCall};
 use crate::parse::ParsedCall;
 
 /// The beginning of an error in place of a result.
@@ -12,12 +12,19 @@ pub(crate) const NOT_EXECUTED: &str = "error: this call was not executed: the ru
 /// For a call that was made before.
 pub(crate) const REPEATED: &str =
     "[This call was made before and gave the same result. Do not make it again: answer with what is known.]";
+/// For a call that had changed something before, and was not executed again.
+pub(crate) const ALREADY_DONE: &str =
+    "[This was done before, and not again. Do not call it again: do what is left, or say that it is done.]";
 /// For a call of a tool that fails however it is called.
 pub(crate) const UNAVAILABLE: &str = "[No other call of this tool would do better. Do not call it again: answer with what is known, or say what is missing.]";
 /// For the person, where the model was made to answer.
 pub(crate) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
 /// For the person, where nothing more may be spent on fallback models.
 pub(crate) const EXHAUSTED: &str = "the tokens or seconds for falling back are used up";
+/// For the person, where the model only repeated what it had done.
+pub(crate) const ONLY_REPEATS: &str = "the model repeated calls that were done; it was made to answer without tools";
+/// For the person, where the model had nothing to say after its calls.
+pub(crate) const SUMMARY: &str = "the model's answer is empty; the results of its calls take its place";
 /// For the person, where the model had nothing to say.
 pub(crate) const EMPTY: &str = "the model's answer is empty";
 /// For the person, where a fallback model wrote only text.
@@ -45,11 +52,33 @@ pub(crate) fn failed(failure: &Failure) -> String {
 
 /// A result without the advice after it, and the advice.
 pub(crate) fn without_advice(content: &str) -> (&str, &str) {
-    let at = [REPEATED, UNAVAILABLE].iter().find_map(|advice| content.strip_suffix(advice)?.strip_suffix('\n'));
+    let at = [REPEATED, ALREADY_DONE, UNAVAILABLE]
+        .iter()
+        .find_map(|advice| content.strip_suffix(advice)?.strip_suffix('\n'));
     content.split_at(at.map_or(content.len(), str::len))
 }
 
 /// The call as a conversation can carry it: programs refuse one without a name.
 pub(crate) fn nameable(call: ToolCall) -> ToolCall {
     if call.name.trim().is_empty() { ToolCall { name: "invalid_call".to_owned(), ..call } } else { call }
+}
+
+/// Says what was done since the user's last message: the calls that succeeded, with their results. Empty if none did.
+pub(crate) fn summary(messages: &[Message]) -> String {
+    let from = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+    let messages = &messages[from..];
+    let mut lines: Vec<String> = Vec::new();
+    for call in messages.iter().flat_map(|message| &message.tool_calls) {
+        let answers = |message: &&Message| message.role == Role::Tool && message.tool_call_id == call.id;
+        let Some(result) = messages.iter().find(answers) else { continue };
+        let (result, advice) = without_advice(&result.content);
+        if !result.starts_with(ERROR) && advice.is_empty() {
+            let line = format!("{} {}: {}", call.name, call.arguments.to_text(), result.trim_end());
+            // The same call in one answer was executed once.
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines.join("\n")
 }

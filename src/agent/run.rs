@@ -7,15 +7,17 @@
 
 use super::call::{self, CallState};
 use super::failure_log::{Attempt, log_failure};
+use super::ledger::Ledger;
 use super::messages;
 use super::other_models::Fallbacks;
 use crate::agent::exec::remote::Look;
 use crate::agent::exec::{Executor, Failure};
 use crate::agent::turn::{Advice, Fault, Limits, Reason, Status, Step, Turn};
 use crate::generate::Usage;
-use crate::message::{Message, ToolCall};
+use crate::message::{Message, Role, ToolCall, messages_to_json, open_calls};
 use crate::parse::ParsedCall;
-use crate::session::event::{Cut, Done, Event, ModelUsage, Note, Outcome, RetryStep, WithoutTools};
+use crate::parse::event::Event as ParserEvent;
+use crate::session::event::{Cut, Done, Event, ModelUsage, Note, Outcome, PendingCall, RetryStep, WithoutTools};
 use crate::session::record::Entry;
 use crate::session::{FinishReason, Session, ToolChoice};
 use crate::tool::CallProblem;
@@ -34,6 +36,10 @@ pub struct Agent {
     pub fallbacks: Option<Fallbacks>,
     /// Where the attempts are written when a call was given up.
     pub failure_log: Option<PathBuf>,
+    /// Executes calls in another form than the format's without approval, also where they change something.
+    pub trust_other_forms: bool,
+    /// The ids of calls that had begun when an earlier process ended: they may have been executed.
+    pub(crate) unknown: Vec<String>,
 }
 
 impl Session {
@@ -114,6 +120,10 @@ pub(super) struct Run<'a> {
     pub order: Vec<String>,
     /// The original error of the call that was given up.
     failure: Option<String>,
+    /// What was executed since the user's last message.
+    pub ledger: Ledger,
+    /// The calls that wait for approval.
+    pub pending: Vec<PendingCall>,
 }
 
 /// An answer that is not in the conversation yet.
@@ -133,6 +143,8 @@ impl<'a> Run<'a> {
         Run {
             turn: Turn::new(limits),
             own: session.engine.model().name.clone(),
+            ledger: Ledger::of(&session.messages, &session.tools),
+            pending: Vec::new(),
             answer: None,
             executed: false,
             failure: None,
@@ -150,7 +162,7 @@ impl<'a> Run<'a> {
     }
 
     fn drive(&mut self) -> Result<Status> {
-        let mut step = Step::Generate;
+        let mut step = self.open_calls().unwrap_or(Step::Generate);
         loop {
             step = match step {
                 Step::Generate => self.generate(None)?,
@@ -161,14 +173,17 @@ impl<'a> Run<'a> {
                 Step::Answer(reason) => {
                     let message = match reason {
                         Reason::Loop => messages::LOOP.to_owned(),
+                        Reason::AlreadyDone => messages::ONLY_REPEATS.to_owned(),
                         Reason::ToolFailed => {
                             self.failure = call::failure(self.turn.calls());
                             self.failure.clone().unwrap_or_default()
                         }
                     };
                     (self.on_event)(&Event::WithoutTools(WithoutTools { reason, message }));
-                    if reason == Reason::Loop {
-                        self.note("loop", messages::LOOP.to_owned());
+                    match reason {
+                        Reason::Loop => self.note("loop", messages::LOOP.to_owned()),
+                        Reason::AlreadyDone => self.note("already_done", messages::ONLY_REPEATS.to_owned()),
+                        Reason::ToolFailed => {}
                     }
                     self.generate(Some(reason))?
                 }
@@ -178,6 +193,44 @@ impl<'a> Run<'a> {
                 Step::Stop(status) => return Ok(status),
             };
         }
+    }
+
+    /// Takes up calls at the end of the conversation that have no results yet; `None` if there are none.
+    fn open_calls(&mut self) -> Option<Step> {
+        let messages = &self.session.messages;
+        let last = messages.iter().rposition(|message| message.role != Role::Tool)?;
+        let open = open_calls(&messages[last..]).ok().filter(|open| !open.is_empty())?;
+        let open: Vec<Option<String>> = open.into_iter().map(|call| call.id.clone()).collect();
+        let mut kept = self.session.messages_mut().split_off(last).into_iter();
+        let message = kept.next()?;
+        let results: Vec<Message> = kept.collect();
+        let unknown = &self.agent.unknown;
+        let calls = message.tool_calls.iter().map(|call| {
+            let state = CallState::new(call.clone());
+            if call.id.as_ref().is_some_and(|id| unknown.contains(id)) {
+                let mut state = state;
+                state.doubt = Some(UNKNOWN);
+                return state;
+            }
+            if !open.contains(&call.id) {
+                let result = results.iter().find(|result| result.tool_call_id == call.id);
+                return state.with_result(result.map_or("", |result| &result.content));
+            }
+            let problems = match call.arguments.as_object() {
+                Some(arguments) => self.session.tools.problems(&call.name, arguments),
+                None => vec![CallProblem::ArgumentsNotObject],
+            };
+            match problems.first() {
+                None => state,
+                Some(problem) => state.failed(
+                    if self.session.tools.get(&call.name).is_none() { Fault::UnknownTool } else { Fault::Schema },
+                    format!("{}{} was not executed: {problem}", messages::ERROR, call.name),
+                ),
+            }
+        });
+        let calls = calls.collect();
+        self.answer = Some(OpenAnswer { message, ran: Vec::new() });
+        Some(self.turn.resumed(calls))
     }
 
     /// The model's next answer; without tools where there is a reason for that.
@@ -206,6 +259,7 @@ impl<'a> Run<'a> {
         let mut calls = Vec::with_capacity(reply.calls.len());
         for (call, parsed) in reply.message.tool_calls.iter().zip(&reply.calls) {
             let mut call = CallState::new(call.clone()).written_as(&parsed.raw);
+            call.doubt = doubt(parsed);
             let fault = if forbidden { Some(Fault::Tool) } else { fault(parsed, &request.tools) };
             if let Some(fault) = fault {
                 let error = messages::not_executed(parsed, fault);
@@ -214,6 +268,10 @@ impl<'a> Run<'a> {
                 self.attempt(&call, error, own, "answer", &request.messages);
             }
             calls.push(call);
+        }
+        if !calls.is_empty() {
+            // Before anything is executed, and where that fails nothing is.
+            self.session.recording.step(|| Entry::Answer(messages_to_json(&[reply.message.clone()])))?;
         }
         self.answer = Some(OpenAnswer { message: reply.message, ran: Vec::new() });
         Ok(self.turn.generated(reply.finish_reason, calls))
@@ -231,7 +289,7 @@ impl<'a> Run<'a> {
         }
         notes.into_iter().for_each(|note| self.note("tools", note));
         let Some(tools) = tools else { return Ok(()) };
-        self.session.recording.entry(|| Entry::Tools { turn, tools: tools.to_json(), changes })?;
+        self.session.recording.entry(|| Entry::Tools { turn, tools: tools.to_json_with_policies(), changes })?;
         self.session.replace_tools(tools);
         Ok(())
     }
@@ -243,6 +301,7 @@ impl<'a> Run<'a> {
                 Advice::Failed { call, fault, failures } => (*call, "reported", Some((*fault, *failures)), None),
                 Advice::Unavailable { call } => (*call, "unavailable", None, Some(messages::UNAVAILABLE)),
                 Advice::Repeated { call } => (*call, "repeated", None, Some(messages::REPEATED)),
+                Advice::AlreadyDone { call } => (*call, "already_done", None, Some(messages::ALREADY_DONE)),
             };
             let Some(call) = self.turn.call_mut(index) else { continue };
             call.advice = text;
@@ -253,7 +312,12 @@ impl<'a> Run<'a> {
                 fault: failed.map(|(fault, _)| fault),
                 failures: failed.map(|(_, failures)| failures),
                 arguments: None,
-                message: if step == "repeated" { messages::REPEATED } else { call.content() }.to_owned(),
+                message: match step {
+                    "repeated" => messages::REPEATED,
+                    "already_done" => messages::ALREADY_DONE,
+                    _ => call.content(),
+                }
+                .to_owned(),
             }));
         }
     }
@@ -283,7 +347,18 @@ impl<'a> Run<'a> {
     fn commit(&mut self) {
         let Some(answer) = self.answer.take() else { return };
         let settled = call::settled(&answer.message, self.turn.take_calls());
+        // Calls that wait are taken up from the answer itself.
+        if self.pending.is_empty() {
+            self.step(|| Entry::Messages(messages_to_json(&settled)));
+        }
         self.session.messages_mut().extend(settled);
+    }
+
+    /// Writes to the journal. A full disk must not end a run between a call and its result, so it is only noted.
+    fn step(&mut self, entry: impl FnOnce() -> Entry) {
+        if let Err(error) = self.session.recording.step(entry) {
+            self.note("record", error.to_string());
+        }
     }
 
     fn stop(&mut self, status: Status) -> Outcome {
@@ -294,9 +369,8 @@ impl<'a> Run<'a> {
             }
             _ => None,
         };
-        let empty = |answer: &OpenAnswer| answer.message.content.trim().is_empty();
-        if status == Status::Done && self.answer.as_ref().is_some_and(empty) {
-            self.note("answer", messages::EMPTY.to_owned());
+        if status == Status::Done {
+            self.say_something();
         }
         self.commit();
         if let (Some(failure), Some(folder)) = (&failure, &self.agent.failure_log) {
@@ -305,8 +379,33 @@ impl<'a> Run<'a> {
                 Err(error) => self.note("failure_log", error.to_string()),
             }
         }
+        if status == Status::Pending {
+            let pending = self.pending.clone();
+            self.step(|| Entry::Pending(pending));
+        }
+        self.step(|| Entry::Finished(status.to_string()));
         (self.on_event)(&Event::Done(Done { finish_reason: self.finish, status: Some(status), error: None }));
         self.outcome(status, failure, None)
+    }
+
+    /// Puts the results of the calls in the place of an empty answer, or of one that only repeats calls.
+    fn say_something(&mut self) {
+        let Some(answer) = &mut self.answer else { return };
+        answer.message.tool_calls.clear();
+        self.turn.take_calls();
+        if !answer.message.content.trim().is_empty() && self.finish != FinishReason::Loop {
+            return;
+        }
+        let summary = messages::summary(&self.session.messages);
+        if summary.is_empty() {
+            self.note("answer", messages::EMPTY.to_owned());
+            return;
+        }
+        let delta = if answer.message.content.is_empty() { summary.clone() } else { format!("\n{summary}") };
+        answer.message.content += &delta;
+        (self.on_event)(&Event::Parsed(ParserEvent::Text { delta }));
+        self.finish = FinishReason::Stop;
+        self.note("answer", messages::SUMMARY.to_owned());
     }
 
     /// The end of a run in which an answer could not be generated.
@@ -325,6 +424,7 @@ impl<'a> Run<'a> {
             notes: std::mem::take(&mut self.notes),
             failure,
             error,
+            pending: std::mem::take(&mut self.pending),
         }
     }
 
@@ -342,6 +442,21 @@ impl<'a> Run<'a> {
             Some(spent) => spent.add(usage),
             None => self.usage.push(ModelUsage { model: name.to_owned(), answers: 1, usage }),
         }
+    }
+}
+
+/// The doubt about a call in another form than the format's: the model may only quote it.
+pub(super) const OTHER_FORM: &str = "the model wrote it in another form than its format's";
+
+/// The doubt about a call that had begun when an earlier process ended.
+const UNKNOWN: &str = "it had begun when the program ended, and may have been executed";
+
+/// Why the text of a call makes it need approval, if it does.
+pub(super) fn doubt(call: &ParsedCall) -> Option<&'static str> {
+    match (call.tag_in_value, call.other_form) {
+        (true, _) => Some("a value has markup of the call's own format"),
+        (false, true) => Some(OTHER_FORM),
+        (false, false) => None,
     }
 }
 

@@ -27,6 +27,9 @@ pub struct Limits {
     pub max_turns: usize,
     /// At most this many calls in one answer.
     pub max_calls: usize,
+    /// At most this many calls are executed in a run, whatever their tools allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_calls_per_run: Option<usize>,
     /// After this many failures of a tool in a row the call is recovered in another way than by a retry.
     pub max_tool_failures: usize,
     /// Whether the model gets the error and tries again.
@@ -45,6 +48,7 @@ impl Default for Limits {
         Limits {
             max_turns: 16,
             max_calls: 16,
+            max_calls_per_run: None,
             max_tool_failures: 3,
             retry: true,
             regenerate: true,
@@ -118,6 +122,11 @@ pub(crate) enum Advice {
         /// The call's place in the answer.
         call: usize,
     },
+    /// That this call had changed something before, and was not executed again.
+    AlreadyDone {
+        /// The call's place in the answer.
+        call: usize,
+    },
 }
 
 /// Why the model is made to answer without tools.
@@ -129,6 +138,8 @@ pub enum Reason {
     Loop,
     /// A call was given up.
     ToolFailed,
+    /// It only repeats calls that have done what they were to do.
+    AlreadyDone,
 }
 
 /// How a run ended.
@@ -149,6 +160,8 @@ pub enum Status {
     MaxTurns,
     /// There are calls that nothing runs; the caller answers them.
     ToolCalls,
+    /// There are calls that need approval, and nobody could be asked: none of the answer's calls was executed.
+    Pending,
     /// The caller ended it.
     Cancelled,
     /// An answer could not be generated.
@@ -164,6 +177,7 @@ impl fmt::Display for Status {
             Status::Loop => "the model makes the same call again and again",
             Status::MaxTurns => "the model still calls tools after `Limits::max_turns` answers",
             Status::ToolCalls => "calls wait for their results",
+            Status::Pending => "calls wait for approval",
             Status::Cancelled => "interrupted",
             Status::Error => "an answer could not be generated",
         })
@@ -213,6 +227,8 @@ pub(crate) struct Turn {
     failures: BTreeMap<String, usize>,
     /// Failures in a row that no other call can repair, by tool.
     unavailable: BTreeMap<String, usize>,
+    /// The number of answers in a row that only repeat what was done.
+    repeats: usize,
     /// In how many answers a tool gave the same result to the same arguments.
     seen: HashMap<(String, String, String), usize>,
     /// The calls of the last answer.
@@ -228,6 +244,8 @@ pub(crate) struct Turn {
 const UNKNOWN: &str = "";
 /// At the second failure that no other call can repair, the model has ignored the report of the first.
 const MOST_UNAVAILABLE: usize = 2;
+/// At the second answer in a row that only repeats what was done, the model has nothing else to do.
+const MOST_REPEATS: usize = 2;
 
 impl Turn {
     /// A run that may do this much.
@@ -237,6 +255,7 @@ impl Turn {
             turns: 0,
             failures: BTreeMap::new(),
             unavailable: BTreeMap::new(),
+            repeats: 0,
             seen: HashMap::new(),
             calls: Vec::new(),
             failed: VecDeque::new(),
@@ -267,7 +286,7 @@ impl Turn {
 
     /// The model has answered, after [`Step::Generate`], [`Step::Retry`] or [`Step::Answer`].
     pub(crate) fn generated(&mut self, finish: FinishReason, calls: Vec<CallState>) -> Step {
-        self.turns += 1;
+        self.turns = self.turns.wrapping_add(1);
         self.calls = calls;
         for call in &mut self.calls {
             call.counted_as = match call.fault() {
@@ -279,10 +298,12 @@ impl Turn {
             return Step::Stop(Status::Cancelled);
         }
         match self.answering {
+            Some(Reason::AlreadyDone) if finish != FinishReason::Length => return Step::Stop(Status::Done),
             Some(reason) if !self.calls.is_empty() => {
                 return Step::Stop(match reason {
                     Reason::Loop => Status::Loop,
                     Reason::ToolFailed => Status::ToolFailed,
+                    Reason::AlreadyDone => Status::Done,
                 });
             }
             Some(Reason::ToolFailed) => return Step::Stop(Status::ToolFailed),
@@ -313,6 +334,18 @@ impl Turn {
                 self.recover()
             }
         }
+    }
+
+    /// Calls need approval, and nobody can be asked, after [`Step::Execute`].
+    pub(crate) fn paused(&mut self, calls: &[usize]) -> Step {
+        self.set_outcomes(calls.iter().map(|&index| (index, CallOutcome::LeftOpen)).collect());
+        Step::Stop(Status::Pending)
+    }
+
+    /// The run goes on with calls of the conversation that have no results yet, instead of [`Step::Generate`].
+    pub(crate) fn resumed(&mut self, calls: Vec<CallState>) -> Step {
+        self.turns = self.turns.wrapping_sub(1);
+        self.generated(FinishReason::ToolCalls, calls)
     }
 
     fn set_outcomes(&mut self, results: Vec<(usize, CallOutcome)>) {
@@ -445,6 +478,7 @@ impl Turn {
         let mut here = HashMap::new();
         for (index, call) in self.calls.iter().enumerate() {
             match &call.outcome {
+                Some(CallOutcome::Done(_)) if call.already_done => advice.push(Advice::AlreadyDone { call: index }),
                 Some(CallOutcome::Done(result)) => {
                     let key = (call.counted_as.clone(), call.call.arguments.to_text(), result.clone());
                     let times = *here.entry(key).or_insert_with_key(|key| {
@@ -468,15 +502,18 @@ impl Turn {
                 Some(CallOutcome::LeftOpen) | None => {}
             }
         }
+        let repeats = self.calls.iter().all(|call| call.already_done);
+        self.repeats = if repeats { self.repeats + 1 } else { 0 };
         let reason = match (self.given_up, looping) {
             (true, _) => Some(Reason::ToolFailed),
             (false, true) => Some(Reason::Loop),
-            (false, false) => None,
+            (false, false) => (self.repeats >= MOST_REPEATS).then_some(Reason::AlreadyDone),
         };
         match reason {
             _ if self.turns >= self.limits.max_turns => Step::Stop(match reason {
                 Some(Reason::ToolFailed) => Status::ToolFailed,
                 Some(Reason::Loop) => Status::Loop,
+                Some(Reason::AlreadyDone) => Status::Done,
                 None => Status::MaxTurns,
             }),
             Some(reason) => {

@@ -4,7 +4,7 @@ use super::ask;
 use super::input::{Input, ModelOptions, find, positive, read_text};
 use super::lines::TypedAhead;
 use anyhow::Result;
-use callwright::agent::exec::Executor;
+use callwright::agent::exec::{Approval, Executor};
 use callwright::agent::fallback::Limits as Spending;
 use callwright::agent::turn::Limits;
 use callwright::agent::{Agent, Fallbacks};
@@ -37,6 +37,10 @@ pub struct AgentOptions {
     /// End after N answers that call tools [default: 16]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     max_turns: Option<usize>,
+
+    /// Execute at most N calls in a run [default: by tool: 8 of one that changes something, 1 of a destructive one]
+    #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
+    max_calls_per_run: Option<usize>,
 
     /// Stop retrying after N failures of a tool in a row, and take the next step of recovery [default: 3]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
@@ -95,6 +99,7 @@ impl AgentOptions {
             (self.yes, "--yes"),
             (!self.tool_result.is_empty(), "--tool-result"),
             (self.max_turns.is_some(), "--max-turns"),
+            (self.max_calls_per_run.is_some(), "--max-calls-per-run"),
             (self.max_tool_failures.is_some(), "--max-tool-failures"),
             (self.no_retry, "--no-retry"),
             (self.no_regenerate, "--no-regenerate"),
@@ -127,6 +132,7 @@ impl AgentOptions {
         let default = Limits::default();
         let limits = Limits {
             max_turns: self.max_turns.unwrap_or(default.max_turns),
+            max_calls_per_run: self.max_calls_per_run,
             max_tool_failures: self.max_tool_failures.unwrap_or(default.max_tool_failures),
             retry: !self.no_retry,
             regenerate: !self.no_regenerate,
@@ -147,11 +153,14 @@ impl AgentOptions {
             executor.by_hand = Some(Box::new(move |call| {
                 if cancelled.load(Ordering::Relaxed) { None } else { ask::result(call, &cancelled, &typed_ahead) }
             }));
-            executor.confirm =
-                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && ask::confirm(call, &cancel, &typed)));
+            let asked = ask::Asked::default();
+            executor.confirm = Some(Box::new(move |question| match cancel.load(Ordering::Relaxed) {
+                true => Approval::Denied(None),
+                false => asked.confirm(question, &cancel, &typed),
+            }));
         }
         if self.yes {
-            executor.confirm = Some(Box::new(|_| true));
+            executor.confirm = Some(Box::new(|_| Approval::Assumed));
         }
     }
 

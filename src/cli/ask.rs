@@ -2,31 +2,63 @@
 
 use super::lines::TypedAhead;
 use super::say;
+use callwright::agent::exec::{Approval, Question};
 use callwright::message::ToolCall;
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A call as text for a question: no part of it moves the cursor or changes the order in which it is shown.
 fn shown(call: &ToolCall) -> String {
+    plain(&format!("{} {}", call.name, call.arguments.to_text()))
+}
+
+/// A text without what moves the cursor or changes the order in which it is shown.
+fn plain(text: &str) -> String {
     let disguises = |c: char| {
         c.is_control()
             || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    format!("{} {}", call.name, call.arguments.to_text()).replace(disguises, " ")
+    text.replace(disguises, " ")
 }
 
-/// Asks at the terminal whether a call may be executed.
-pub fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool {
-    let question = format!("Run {}? [y/N] ", shown(call));
-    typed.take_in();
-    loop {
-        let Some(answer) = line(&question, cancel) else { return false };
-        match answer.trim().to_lowercase().as_str() {
-            "y" | "yes" => return true,
-            "" | "n" | "no" => return false,
-            // Any other text may be meant for the model.
-            _ => say(format_args!("y runs it, n does not; the conversation goes on after that\n")),
+/// The tools that the person has allowed for the whole run.
+#[derive(Default)]
+pub struct Asked(Mutex<HashSet<String>>);
+
+impl Asked {
+    /// Asks at the terminal whether a call may be executed.
+    pub fn confirm(&self, question: &Question<'_>, cancel: &AtomicBool, typed: &TypedAhead) -> Approval {
+        let mut always = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if always.contains(&question.call.name) {
+            return Approval::Given;
+        }
+        let about = question.tool.description.lines().next().unwrap_or_default();
+        let about = if about.is_empty() { String::new() } else { format!(", {about}") };
+        let (name, runs, why) = (&question.call.name, question.runs, question.why);
+        say(format_args!("{}\n", plain(&format!("{name} ({runs}{about}) needs approval: {why}."))));
+        typed.take_in();
+        let asked = format!("Run {}? [y/N/a, or n REASON] ", shown(question.call));
+        loop {
+            let Some(answer) = line(&asked, cancel) else { return Approval::Denied(None) };
+            match answer.trim() {
+                "y" | "Y" | "yes" | "Yes" => return Approval::Given,
+                "a" | "A" | "always" => {
+                    always.insert(question.call.name.clone());
+                    return Approval::Given;
+                }
+                "" | "n" | "N" | "no" | "No" => return Approval::Denied(None),
+                reason if reason.starts_with("n ") || reason.starts_with("no ") || reason.starts_with("no, ") => {
+                    let (_, reason) = reason.split_once(' ').unwrap_or_default();
+                    return Approval::Denied(Some(reason.trim().to_owned()));
+                }
+                // Any other text may be meant for the model.
+                _ => say(format_args!(
+                    "y runs it; n does not; n REASON does not, and tells the model why; a allows this tool for the run\n"
+                )),
+            }
         }
     }
 }

@@ -68,6 +68,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let mut input = args.conversation.read_files()?;
     let grammar = args.generation.grammar()?;
     let mut agent = args.agent.agent(&mut input, &args.model, false)?;
+    agent.trust_other_forms = args.generation.trusts_other_forms();
     let Input { messages, tools, tool_choice, mut asked, .. } = input;
     let variables = std::mem::take(&mut asked.body.variables);
     let (mut session, mut model) = args.model.open_to_generate(!tools.is_empty())?;

@@ -50,9 +50,9 @@ pub struct GenerationOptions {
     #[arg(long, help_heading = "Conversation")]
     no_normalize: bool,
 
-    /// Read calls of known tools in other forms than the format's, such as JSON in a code fence, or only report them
-    #[arg(long, value_name = "read|report|off", default_value = "read", help_heading = "Conversation")]
-    other_forms: OtherFormsArg,
+    /// Read calls of known tools in other forms than the format's, such as JSON in a code fence (read), or only report them [default: read, but ask before such a call of a tool that changes something is executed]
+    #[arg(long, value_name = "read|report|off", help_heading = "Conversation")]
+    other_forms: Option<OtherFormsArg>,
 
     /// Shorten old results and turns if the conversation does not fit the context, or end with an error
     #[arg(long, value_name = "shorten|error", default_value = "shorten", help_heading = "Conversation")]
@@ -88,6 +88,11 @@ enum Policy {
 }
 
 impl GenerationOptions {
+    /// Whether calls in other forms are executed like those in the format.
+    pub fn trusts_other_forms(&self) -> bool {
+        self.other_forms == Some(OtherFormsArg::Read)
+    }
+
     /// The grammar of the whole answer, if any.
     pub fn grammar(&self) -> Result<Option<Grammar>> {
         self.constraint.grammar()
@@ -130,7 +135,7 @@ impl GenerationOptions {
             repair: !self.no_repair,
             coerce: !self.no_coerce,
             normalize_names: !self.no_normalize,
-            other_forms: self.other_forms.into(),
+            other_forms: self.other_forms.map_or_else(OtherForms::default, Into::into),
             ..Options::default()
         };
         self.sampling.apply(&entry.sampling, &asked.body, replaced, &mut options);

@@ -11,7 +11,7 @@ use callwright::mcp::Servers;
 use callwright::message::Message;
 use callwright::models::Gguf;
 use callwright::session::Session;
-use callwright::tool::Tool;
+use callwright::tool::{EffectSource, Policy, Tool};
 use callwright::{Error, Tools};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -44,6 +44,7 @@ enum Command {
 struct Row {
     name: String,
     description: String,
+    policy: Policy,
     tokens: usize,
     unenforced: Vec<String>,
 }
@@ -82,7 +83,8 @@ fn list(file: &Path, model: &ModelOptions, json: bool) -> Result<u8> {
             .map(|report| {
                 let tools: Vec<Value> = of(&report.tools)
                     .map(|row| {
-                        json!({"name": row.name, "description": row.description, "tokens": row.tokens,
+                        json!({"name": row.name, "description": row.description, "effect": row.policy.effect.as_str(),
+                            "effect_from": row.policy.source.to_string(), "tokens": row.tokens,
                             "unenforced": row.unenforced})
                     })
                     .collect();
@@ -102,7 +104,11 @@ fn list(file: &Path, model: &ModelOptions, json: bool) -> Result<u8> {
             let width = of(&report.tools).map(|row| row.name.chars().count()).max().unwrap_or(0);
             for row in of(&report.tools) {
                 let about: String = row.description.lines().next().unwrap_or_default().chars().take(60).collect();
-                writeln!(out, "  {:width$}  {:>5} tokens  {}", one_line(&row.name), row.tokens, one_line(&about))?;
+                let (name, effect) = (one_line(&row.name), row.policy.effect.as_str());
+                // An effect that nothing says is in brackets.
+                let effect =
+                    if row.policy.source == EffectSource::Default { format!("({effect})") } else { effect.to_owned() };
+                writeln!(out, "  {name:width$}  {:>5} tokens  {effect:11}  {}", row.tokens, one_line(&about))?;
                 for unenforced in &row.unenforced {
                     writeln!(out, "  {:width$}  not enforced: {}", "", one_line(unenforced))?;
                 }
@@ -128,7 +134,7 @@ fn row(tool: &Tool, session: &mut Session) -> Result<Row, Error> {
         Err(error) => vec![error.message().to_owned()],
     };
     let (name, description) = (tool.name.clone(), tool.description.clone());
-    Ok(Row { name, description, tokens: cost, unenforced })
+    Ok(Row { name, description, policy: tool.policy.clone(), tokens: cost, unenforced })
 }
 
 /// How many tokens a prompt with these tools has.

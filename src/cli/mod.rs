@@ -30,6 +30,7 @@ mod output;
 mod parse;
 mod reading;
 mod render;
+mod resume;
 mod run;
 mod sampling;
 mod screen;
@@ -42,6 +43,7 @@ use callwright::Error;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use option_names::with_options;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -62,7 +64,9 @@ const INTERRUPTED: u8 = 130;
 /// Reliable tool calls from local models.
 #[derive(Parser)]
 #[command(name = "callwright", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Example:\n  callwright run \"What's the weather in Beijing tomorrow?\" --tools tools.json")]
+#[command(after_help = "Example:\n  callwright run \"What's the weather in Beijing tomorrow?\" --tools tools.json\n\n\
+Exit status:\n  0    done\n  1    failed\n  2    wrong usage, or input that cannot be read\n  3    a check failed\n  \
+4    calls wait for results or for approval\n  130  interrupted")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -75,6 +79,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(Box<run::RunArgs>),
+    Resume(resume::ResumeArgs),
     Chat(Box<chat::ChatArgs>),
     #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
@@ -99,37 +104,15 @@ enum Command {
 /// Parses the command line, runs the command, and returns the exit status.
 pub fn main() -> ExitCode {
     callwright::engine::llama::report_failures();
-    let rewritten = match llama_args::rewrite(std::env::args_os()) {
-        Ok(rewritten) => rewritten,
-        Err(error) => return report(&error.into()),
-    };
-    let ignored = rewritten.note();
-    let args = rewritten.args;
-    let root = Cli::command();
-    let settings = match config::Settings::for_args(&args, &root) {
-        Ok(settings) => settings,
-        Err(error) => return report(&error.into()),
-    };
-    let mut command = run::replays_alone(settings.apply(root));
-    let matches = command.try_get_matches_from_mut(&args);
-    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli,
-        Err(mut error) => {
-            llama_args::suggest(&mut error, &Cli::command(), &args);
-            // clap writes help to standard output with status 0, and mistakes to standard error with status 2.
-            let (text, code) = (error.render(), error.exit_code());
-            let _ = match error.use_stderr() {
-                true => screen::stderr().styled(&text),
-                false => screen::stdout().styled(&text),
-            };
-            settings.source(&error, &args).iter().for_each(|text| notice(text));
-            return ExitCode::from(u8::try_from(code).unwrap_or(USAGE));
-        }
+    let (cli, ignored) = match parse_all(std::env::args_os().collect()) {
+        Ok(parsed) => parsed,
+        Err(status) => return status,
     };
     log(cli.verbose);
     ignored.iter().for_each(|text| notice(text));
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
+        Command::Resume(args) => resume::run(args),
         Command::Chat(args) => chat::run(*args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(*args),
@@ -153,6 +136,33 @@ pub fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => report(&error),
     }
+}
+
+/// Parses a command line as [`main`] does.
+fn parse_args(args: Vec<OsString>) -> Result<Cli, ExitCode> {
+    parse_all(args).map(|(cli, _)| cli)
+}
+
+/// Parses a command line, with defaults from files and the environment. Returns also a note about what was ignored.
+fn parse_all(args: Vec<OsString>) -> Result<(Cli, Option<String>), ExitCode> {
+    let rewritten = llama_args::rewrite(args.into_iter()).map_err(|error| report(&error.into()))?;
+    let ignored = rewritten.note();
+    let args = rewritten.args;
+    let root = Cli::command();
+    let settings = config::Settings::for_args(&args, &root).map_err(|error| report(&error.into()))?;
+    let mut command = run::replays_alone(settings.apply(root));
+    let matches = command.try_get_matches_from_mut(&args);
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map(|cli| (cli, ignored)).map_err(|mut error| {
+        llama_args::suggest(&mut error, &Cli::command(), &args);
+        // clap writes help to standard output with status 0, and mistakes to standard error with status 2.
+        let (text, code) = (error.render(), error.exit_code());
+        let _ = match error.use_stderr() {
+            true => screen::stderr().styled(&text),
+            false => screen::stdout().styled(&text),
+        };
+        settings.source(&error, &args).iter().for_each(|text| notice(text));
+        ExitCode::from(u8::try_from(code).unwrap_or(USAGE))
+    })
 }
 
 /// Reports an error; the exit status tells wrong input from a failed run.

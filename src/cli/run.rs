@@ -1,20 +1,25 @@
 //! `callwright run`: a question and tools in, text and tool calls out.
 
-use super::agent::AgentOptions;
+use super::agent::{AgentOptions, state_folder};
 use super::generation::GenerationOptions;
-use super::input::{ConversationOptions, ModelOptions};
+use super::input::{ConversationOptions, Input, ModelOptions};
 use super::lines::TypedAhead;
 use super::output::{Output, Printer};
-use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading};
+use super::resume::Decisions;
+use super::screen::one_line;
+use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading, say};
 use anyhow::{Context, Result};
 use callwright::agent::Agent;
+use callwright::agent::exec::Approval;
 use callwright::agent::turn::Status;
 use callwright::engine::llama::{exit_now, leave};
 use callwright::message::{Message, open_calls};
+use callwright::session::event::PendingCall;
+use callwright::session::journal::{Invocation, Journal};
 use callwright::session::{Cut, Event, FinishReason, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
 use clap::{Arg, Args, Command, Id};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -42,6 +47,10 @@ pub struct RunArgs {
     #[command(flatten)]
     agent: AgentOptions,
 
+    /// Keep the journal of the run in FILE, from which `callwright resume` goes on; or none (off) [default: a file in the state folder, which is removed when the run ends with an answer]
+    #[arg(long, visible_alias = "save", value_name = "FILE|off", help_heading = "Execution")]
+    journal: Option<PathBuf>,
+
     /// If the model calls no tool, report in full what may be the reason
     #[arg(long, help_heading = "Output")]
     explain: bool,
@@ -68,10 +77,30 @@ pub fn replays_alone(root: Command) -> Command {
     })
 }
 
+/// A run that goes on.
+pub struct Resumed {
+    /// Its journal's file.
+    pub path: PathBuf,
+    pub journal: Journal,
+    pub decisions: Decisions,
+}
+
+impl RunArgs {
+    /// Chooses another output.
+    pub fn set_output(&mut self, output: Output) {
+        self.output = output;
+    }
+}
+
 pub fn run(args: RunArgs) -> Result<u8> {
+    go(args, None)
+}
+
+/// Runs, from the question on, or from where a run ended before.
+pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
     let (mut session, agent) = match &args.replay {
         Some(path) => Session::replay_run(path)?,
-        None => open(&args)?,
+        None => open(&args, resumed.as_ref())?,
     };
     // Not before: while a model is fetched or loaded nothing is there to be kept, and Ctrl-C ends the process at once.
     let interrupts = Interrupts::listen(PATIENCE)?;
@@ -100,29 +129,121 @@ pub fn run(args: RunArgs) -> Result<u8> {
         });
     };
     args.agent.person(&mut agent, interrupts.flag(), TypedAhead::default());
-    let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
+    let journal = match resumed {
+        Some(Resumed { path, journal, decisions }) => {
+            agent.unknown = journal.unknown;
+            for id in &agent.unknown {
+                notice(&format!("the call {id} had begun when the program ended: it may have been executed"));
+            }
+            let ask = agent.executor.confirm.take();
+            agent.executor.confirm = Some(Box::new(move |question| {
+                let decided = decisions.about(question.call);
+                decided.or_else(|| Some(ask.as_ref()?(question))).unwrap_or(Approval::Undecided)
+            }));
+            session.journal_on(&path)?;
+            Some(Kept { path, always: true })
+        }
+        None if args.replay.is_some() => None,
+        None => Kept::begin(args.journal.as_deref(), &mut session)?,
+    };
+    let outcome = match interrupts.during(|| session.run(&mut agent, &mut on_event)) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // Nothing was answered.
+            journal.iter().for_each(Kept::forget);
+            return Err(error.into());
+        }
+    };
     leave();
     printer.finish_run(&session, &outcome)?;
-    Ok(tell_run(&outcome, &session, ANSWER))
+    let status = tell_run(&outcome, &session, ANSWER);
+    match (&journal, outcome.status) {
+        (Some(kept), Status::Done | Status::Length | Status::ToolCalls) => kept.forget(),
+        (Some(kept), Status::Pending) => {
+            let file = kept.path.display();
+            hint(&format!("callwright resume {file} --approve ID executes a call, --deny ID does not"));
+        }
+        (Some(kept), _) => hint(&format!("callwright resume {} goes on with the run", kept.path.display())),
+        (None, Status::Pending) => hint("--yes executes such calls without asking"),
+        (None, _) => {}
+    }
+    Ok(status)
+}
+
+fn hint(text: &str) {
+    say(format_args!("hint: {text}\n"));
+}
+
+/// The journal of a run.
+struct Kept {
+    path: PathBuf,
+    /// It stays, however the run ends.
+    always: bool,
+}
+
+impl Kept {
+    /// Begins a journal where one is wanted.
+    fn begin(wanted: Option<&Path>, session: &mut Session) -> Result<Option<Kept>> {
+        let kept = match wanted {
+            Some(path) if path.as_os_str() == "off" => return Ok(None),
+            Some(path) => Kept { path: path.to_owned(), always: true },
+            None => {
+                let Some(folder) = state_folder().map(|folder| folder.join("runs")) else { return Ok(None) };
+                if std::fs::create_dir_all(&folder).is_err() {
+                    return Ok(None);
+                }
+                let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+                Kept { path: folder.join(format!("{now}-{}.jsonl", std::process::id())), always: false }
+            }
+        };
+        let folder = std::env::current_dir().unwrap_or_default();
+        let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+        match session.journal(&kept.path, Invocation { arguments, folder }) {
+            Err(error) if kept.always => Err(error.into()),
+            // Nobody asked for this one.
+            Err(error) => {
+                notice(&format!("no journal is kept of this run: {error}"));
+                Ok(None)
+            }
+            Ok(()) => Ok(Some(kept)),
+        }
+    }
+
+    /// Removes the file, unless it is wanted.
+    fn forget(&self) {
+        if !self.always {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// How the calls of a run get their results.
 const ANSWER: &str = "or, to the messages of --output json, add one with role tool, tool_call_id and content for each \
     call, and go on with --messages FILE";
 
-fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
+fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Agent>)> {
     if let Some(option) = args.agent.given().filter(|_| !args.execute) {
         return Err(Error::new(ErrorKind::Config, format!("{option} means something only where tools are executed"))
             .hint("--execute runs the tools that the model calls")
             .into());
     }
+    if let Some(journal) = args.journal.as_ref().filter(|_| !args.execute) {
+        let message = format!("--journal {} means something only where tools are executed", journal.display());
+        return Err(Error::new(ErrorKind::Config, message)
+            .hint("--execute runs the tools that the model calls")
+            .into());
+    }
     let with_tools = args.conversation.may_have_tools();
     let ((mut input, grammar, agent), (mut session, mut model)) = args.model.open_beside(with_tools, || {
-        let mut input = args.conversation.read()?;
+        let mut input = match resumed {
+            Some(resumed) => Input { messages: resumed.journal.messages.clone(), ..args.conversation.read_files()? },
+            None => args.conversation.read()?,
+        };
         let grammar = args.generation.grammar()?;
         let mut agent = args.execute.then(|| args.agent.agent(&mut input, &args.model, true)).transpose()?;
-        if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
-            agent.fallbacks = None;
+        if let Some(agent) = &mut agent {
+            agent.trust_other_forms = args.generation.trusts_other_forms();
+            agent.fallbacks = agent.fallbacks.take().filter(|_| args.record.is_none());
         }
         Ok((input, grammar, agent))
     })?;
@@ -132,6 +253,10 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     session.options_mut().select_tools = args.conversation.select_tools;
     session.options_mut().find_tools = args.execute;
     session.set_variables(variables);
+    for tool in input.tools.iter().filter(|_| args.execute) {
+        let policy = &tool.policy;
+        tracing::debug!(tool = tool.name, effect = policy.effect.as_str(), from = %policy.source, "effect");
+    }
     session.set_tools(input.tools);
     session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
@@ -166,6 +291,10 @@ pub fn tell_run(outcome: &Outcome, session: &Session, answer: &str) -> u8 {
             complain(&left_open(session.messages(), answer));
             return CALLS;
         }
+        (Status::Pending, _) => {
+            complain(&pending(&outcome.pending));
+            return CALLS;
+        }
         // A note has reported what was repeated.
         (Status::Loop, _) if outcome.finish_reason == FinishReason::Loop => {}
         (Status::Error, Some(failure)) => complain(failure),
@@ -186,6 +315,16 @@ fn left_open(messages: &[Message], how: &str) -> String {
          tool; {how}",
         named.join(", ")
     )
+}
+
+/// Which calls wait for approval, and how they get it.
+fn pending(calls: &[PendingCall]) -> String {
+    let one = |call: &PendingCall| {
+        let PendingCall { id, name, arguments, hash, why, .. } = call;
+        format!("\n  {}", one_line(&format!("{id}  {name} {arguments}  (hash {hash}): {why}")))
+    };
+    let calls: String = calls.iter().map(one).collect();
+    format!("the run paused before calls that need approval; nothing of this answer was executed:{calls}")
 }
 
 /// What the reader of the text should know about it.

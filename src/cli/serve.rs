@@ -217,7 +217,8 @@ fn own_tools(file: &Path) -> Result<OwnTools> {
 
 fn serve(options: ServeOptions) -> Result<u8> {
     let with_key = options.api_key.is_some();
-    Server::run(options, |address, models| ready(address, models, with_key))?;
+    let token = options.tools.as_ref().map(|tools| tools.token().to_owned());
+    Server::run(options, |address, models| ready(address, models, with_key, token.as_deref()))?;
     Ok(DONE)
 }
 
@@ -288,14 +289,19 @@ impl ServerOptions {
 }
 
 /// Says where the server is and how to try it.
-fn ready(address: SocketAddr, models: &[String], with_key: bool) {
+fn ready(address: SocketAddr, models: &[String], with_key: bool, token: Option<&str>) {
     let key = if with_key { " -H \"Authorization: Bearer $KEY\"" } else { "" };
     let body = r#"{"messages": [{"role": "user", "content": "What time is it in Oslo?"}], "tools": [{"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}"#;
+    let page = token.map_or_else(String::new, |token| {
+        format!(
+            "\nOnly the page at this address runs the tools of the MCP servers:\n  http://{address}/#token={token}\n"
+        )
+    });
     let mut out = screen::data();
     // Nobody may read it.
     let _ = writeln!(
         out,
-        "callwright serves {} at http://{address}\n\nTry it in a browser, or:\n  curl http://{address}/v1/chat/completions{key} -d '{body}'\n",
+        "callwright serves {} at http://{address}\n{page}\nTry it in a browser, or:\n  curl http://{address}/v1/chat/completions{key} -d '{body}'\n",
         models.join(", ")
     );
     let _ = out.flush();

@@ -104,6 +104,27 @@ impl Recorder {
         Ok(recorder)
     }
 
+    /// Goes on with a file that [`Recorder::create`] began. A last line that was cut off is removed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if the file cannot be written.
+    pub(crate) fn append(path: &Path) -> Result<Recorder> {
+        let text = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let failed = |error: &std::io::Error| Error::io("write", path, error);
+        let file = File::options().append(true).open(path).map_err(|error| failed(&error))?;
+        file.set_len(whole as u64).map_err(|error| failed(&error))?;
+        Ok(Recorder { file, path: path.to_owned() })
+    }
+
+    /// Waits until what was written is on the disk.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if the file cannot be written.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.file.sync_data().map_err(|error| Error::io("write", &self.path, &error))
+    }
+
     /// Adds one generation: the prompt as text and as tokens, and the result.
     ///
     /// # Errors
@@ -144,6 +165,36 @@ impl Recorder {
         });
         written.map_err(|error| Error::io("write", &self.path, &error))
     }
+}
+
+/// Reads the request of a recording, and the entries between its generations with their lines. A last line that was cut
+/// off is left out.
+///
+/// # Errors
+/// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Replay`] with the line if it is not a recording.
+pub(crate) fn read_lines(path: &Path) -> Result<(Value, Vec<(usize, Value)>)> {
+    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let text = String::from_utf8_lossy(&bytes[..whole]);
+    let wrong = |line: usize, error: &dyn std::fmt::Display| {
+        Error::new(ErrorKind::Replay, format!("not a recording: {error}")).at(crate::error::Location {
+            file: Some(path.to_owned()),
+            line: Some(line),
+            column: None,
+        })
+    };
+    let mut lines = text.lines().enumerate();
+    let (_, first) = lines.next().ok_or_else(|| wrong(1, &"the file is empty"))?;
+    let header: Header = serde_json::from_str(first).map_err(|error| wrong(1, &error))?;
+    if header.callwright_recording != 1 {
+        return Err(wrong(1, &format!("it is of version {}", header.callwright_recording)));
+    }
+    let mut entries = Vec::new();
+    for (index, line) in lines {
+        let value: Value = serde_json::from_str(line).map_err(|error| wrong(index + 1, &error))?;
+        entries.extend(value.get("beside").map(|entry| (index + 1, entry.clone())));
+    }
+    Ok((header.request, entries))
 }
 
 /// Replays a recording or a script, token by token.

@@ -21,6 +21,22 @@ pub(super) struct ServerConfig {
     pub approved: Approved,
     /// How long a call of its tools may take.
     pub timeout: Option<Duration>,
+    /// How often a run may call its tools: each of them, or those that are named.
+    pub max_calls: MaxCalls,
+}
+
+/// Limits of calls in a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct MaxCalls {
+    all: Option<u64>,
+    named: BTreeMap<String, u64>,
+}
+
+impl MaxCalls {
+    /// The limit of the tool of that name on the server, if there is one.
+    pub(super) fn of(&self, tool: &str) -> Option<u64> {
+        self.named.get(tool).copied().or(self.all)
+    }
 }
 
 /// How a server is reached.
@@ -116,7 +132,7 @@ impl Reader<'_> {
         };
         for key in object.keys().map(String::as_str) {
             match key {
-                "autoApprove" | "alwaysAllow" | "timeout_s" | "disabled" => {}
+                "autoApprove" | "alwaysAllow" | "timeout_s" | "max_calls" | "disabled" => {}
                 key if own.contains(&key) || IGNORED.contains(&key) => {}
                 "timeout" => self.unknown.push(
                     "\"timeout\" is not used, as some programs count it in seconds and some in milliseconds; \
@@ -134,7 +150,13 @@ impl Reader<'_> {
                 None => return Err(expected("timeout_s", seconds, "a positive number of seconds")),
             },
         };
-        Ok(Some(ServerConfig { name: name.to_owned(), start, approved: approved(object)?, timeout }))
+        Ok(Some(ServerConfig {
+            name: name.to_owned(),
+            start,
+            approved: approved(object)?,
+            timeout,
+            max_calls: max_calls(object)?,
+        }))
     }
 
     fn program(&mut self, object: &Map<String, Value>) -> Result<Start, String> {
@@ -184,6 +206,21 @@ fn approved(object: &Map<String, Value>) -> Result<Approved, String> {
             names.iter().map(name).collect::<Result<_, _>>().map(Approved::Named)
         }
         Some(other) => Err(expected(key, other, "true, false or a list of names of tools")),
+    }
+}
+
+fn max_calls(object: &Map<String, Value>) -> Result<MaxCalls, String> {
+    let number = |key: &str, value: &Value| {
+        value.as_u64().filter(|most| *most > 0).ok_or_else(|| expected(key, value, "a positive number of calls"))
+    };
+    match object.get("max_calls") {
+        None => Ok(MaxCalls::default()),
+        Some(Value::Object(tools)) => {
+            let one =
+                |(tool, value): (&String, &Value)| Ok((tool.clone(), number(&format!("max_calls.{tool}"), value)?));
+            Ok(MaxCalls { all: None, named: tools.iter().map(one).collect::<Result<_, String>>()? })
+        }
+        Some(value) => Ok(MaxCalls { all: Some(number("max_calls", value)?), named: BTreeMap::new() }),
     }
 }
 
@@ -265,6 +302,11 @@ mod tests {
             matches!(&config.servers[1].start, Start::Address { headers, .. } if headers["Authorization"] == "Bearer x")
         );
         assert_eq!((config.servers.len(), config.notices), (2, Vec::<String>::new()));
+        let config = read(
+            r#"{"mcpServers": {"a": {"command": "a", "max_calls": 3}, "b": {"command": "b", "max_calls": {"x": 2}}}}"#,
+        );
+        let limits = |server: usize| ["x", "y"].map(|tool| config.servers[server].max_calls.of(tool));
+        assert_eq!((limits(0), limits(1)), ([Some(3), Some(3)], [Some(2), None]));
     }
 
     #[test]
@@ -292,6 +334,10 @@ mod tests {
             (
                 r#"{"command": "a", "timeout_s": 0}"#,
                 r#"is left out: "timeout_s" is 0; expected a positive number of seconds"#,
+            ),
+            (
+                r#"{"command": "a", "max_calls": {"x": "many"}}"#,
+                r#"is left out: "max_calls.x" is "many"; expected a positive number of calls"#,
             ),
         ] {
             let config = read(&format!(r#"{{"mcpServers": {{"bad": {server}, "good": {{"command": "true"}}}}}}"#));

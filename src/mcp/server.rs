@@ -168,7 +168,7 @@ impl Server {
                 Err(error) => return Err(self.why(error).await),
             };
             match page.get("tools") {
-                Some(Value::Array(listed)) => tools.extend(listed.iter().cloned()),
+                Some(Value::Array(listed)) => tools.extend(listed.iter().cloned().map(|tool| self.limited(tool))),
                 _ => return Err("what it answers to tools/list has no list of tools".to_owned()),
             }
             match page.get("nextCursor").and_then(Value::as_str) {
@@ -177,6 +177,17 @@ impl Server {
             }
         }
         Err(format!("its list of tools has more than {PAGES} pages"))
+    }
+
+    /// A listed tool with what the file says of it. What only the user may say is taken out of the server's own list.
+    fn limited(&self, mut tool: Value) -> Value {
+        let Some(object) = tool.as_object_mut() else { return tool };
+        ["x-effect", "x-repeat", "x-max-calls"].iter().for_each(|key| drop(object.remove(*key)));
+        let most = object.get("name").and_then(Value::as_str).and_then(|name| self.config.max_calls.of(name));
+        if let Some(most) = most {
+            object.insert("x-max-calls".to_owned(), most.into());
+        }
+        tool
     }
 
     /// Calls a tool once. `name` is what the model calls it, for messages.

@@ -6,7 +6,8 @@ use crate::agent::turn::{Fault, Reason, Status};
 use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::{TokenProbability, Usage};
-use crate::message::Message;
+use crate::hash::sha256;
+use crate::message::{Message, ToolCall};
 use crate::parse::event::{Diagnostic, DiagnosticKind, Event as ParserEvent, Repair};
 use crate::parse::{Parsed, ParsedCall};
 use crate::session::select::SelectedTools;
@@ -383,6 +384,44 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// What ended the run, with [`Status::Error`].
     pub error: Option<Error>,
+    /// The calls that need approval, with [`Status::Pending`].
+    pub pending: Vec<PendingCall>,
+}
+
+/// A call that needs approval before it is executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PendingCall {
+    /// The call's id.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// The JSON text of the arguments.
+    pub arguments: String,
+    /// A hash of the tool and the arguments, to which an approval is bound.
+    pub hash: String,
+    /// Why it needs approval.
+    pub why: String,
+}
+
+impl PendingCall {
+    /// Describes a call that waits, and why.
+    pub(crate) fn new(call: &ToolCall, why: &str) -> PendingCall {
+        PendingCall {
+            id: call.id.clone().unwrap_or_default(),
+            name: call.name.clone(),
+            arguments: call.arguments.to_text(),
+            hash: call_hash(call),
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// Returns a short hash of a call's tool and arguments.
+pub(crate) fn call_hash(call: &ToolCall) -> String {
+    let mut hash = sha256(format!("{}\n{}", call.name, call.arguments.to_text()));
+    hash.truncate(12);
+    hash
 }
 
 impl Outcome {

@@ -1,6 +1,7 @@
 //! Recording a session and repeating it without its model.
 
 use super::constrain::Shortage;
+use super::event::PendingCall;
 use super::prompt::Written;
 use super::{ContextPolicy, Options, Session, ToolChoice, ToolsChange};
 use crate::agent::Agent;
@@ -17,7 +18,7 @@ use crate::format::Format;
 use crate::generate::{End, Generation};
 use crate::message::{Conversation, ResponseFormat, messages_to_json};
 use crate::template::ChatTemplate;
-use crate::tool::Tools;
+use crate::tool::{Effect, Tools};
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
@@ -89,6 +90,18 @@ pub(crate) enum Entry {
     Executed(Results),
     /// The tools became others before an answer.
     Tools { turn: usize, tools: Value, changes: Vec<ToolsChange> },
+    /// An answer with calls, which are executed from now on.
+    Answer(Value),
+    /// A call is executed from now on.
+    Begun { id: String, name: String, arguments: String },
+    /// A call has ended with this result.
+    Called { id: String, result: String },
+    /// Messages joined the conversation.
+    Messages(Value),
+    /// Calls wait for approval.
+    Pending(Vec<PendingCall>),
+    /// The run has ended.
+    Finished(String),
 }
 
 /// Tools that change when they did in a recorded run. Their results are recorded, too, so that none is run.
@@ -99,7 +112,11 @@ impl Remote for Recorded {
         false
     }
 
-    fn to_confirm(&self, _: &str) -> Option<String> {
+    fn runs(&self, _: &str) -> String {
+        String::new()
+    }
+
+    fn to_confirm(&self, _: &str, _: Effect) -> Option<&'static str> {
         None
     }
 
@@ -147,6 +164,8 @@ pub(crate) struct Ended {
 #[derive(Default)]
 pub(crate) struct Recording {
     pub(super) recorder: Option<Recorder>,
+    /// What a run does, if a journal is kept.
+    pub(super) journal: Option<Recorder>,
     /// How the answers ended that are being repeated.
     repeated: VecDeque<Ended>,
 }
@@ -193,7 +212,7 @@ pub(super) fn recorder(session: &Session, path: &Path) -> Result<Recorder> {
     let template = session.template();
     let request = Request {
         messages: messages_to_json(&session.messages),
-        tools: session.tools.to_json(),
+        tools: session.tools.to_json_with_policies(),
         tool_choice: options.tool_choice.clone(),
         select_tools: options.select_tools,
         find_tools: options.find_tools,
@@ -273,6 +292,13 @@ pub(super) fn replay(path: &Path) -> Result<(Session, Option<Agent>)> {
             Entry::Ended(ended) => session.recording.repeated.push_back(ended),
             Entry::Executed(executed) => results.push(executed),
             Entry::Tools { turn, tools, changes: changed } => changes.push_back((turn, tools, changed)),
+            // What a journal has beside.
+            Entry::Answer(_)
+            | Entry::Begun { .. }
+            | Entry::Called { .. }
+            | Entry::Messages(_)
+            | Entry::Pending(_)
+            | Entry::Finished(_) => {}
         }
     }
     let mut executor = Executor::repeating(results);

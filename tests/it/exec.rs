@@ -1,7 +1,7 @@
 //! Tools that run: what they get, what becomes of what they print, and every way in which they fail.
 
 use callwright::Tools;
-use callwright::agent::exec::{Executor, Failure, FailureKind};
+use callwright::agent::exec::{Approval, Executor, Failure, FailureKind, Question};
 use callwright::message::{Arguments, ToolCall};
 use callwright::tool::{Exec, Output, Tool};
 use schemars::JsonSchema;
@@ -306,14 +306,17 @@ fn a_closure_is_a_tool_with_the_schema_of_its_argument() {
 fn what_is_to_be_asked_about_is_asked_about() {
     let tools = tools(Exec { confirm: true, ..shell("echo ran") });
     let answer = |confirm: Option<bool>| {
-        let executor = limited(|executor| executor.confirm = confirm.map(|yes| Box::new(move |_: &ToolCall| yes) as _));
+        let approval = |yes| if yes { Approval::Given } else { Approval::Denied(None) };
+        let executor = limited(|executor| {
+            executor.confirm = confirm.map(|yes| Box::new(move |_: &Question<'_>| approval(yes)) as _)
+        });
         executor.run(&tools, &[call("tool", "{}")], &AtomicBool::new(false), &mut |_, _| ()).remove(0)
     };
     assert_eq!(answer(Some(true)).unwrap(), "ran");
     assert_eq!(answer(Some(false)).unwrap_err().to_string(), "the user did not allow tool to run");
     let nobody = answer(None).unwrap_err();
     assert_eq!(nobody.kind, FailureKind::Refused);
-    assert_eq!(nobody.to_string(), "tool runs sh only after the user was asked, and nobody can be");
+    assert_eq!(nobody.to_string(), "tool runs only after the user was asked, and nobody can be");
 }
 
 #[test]

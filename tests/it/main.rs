@@ -21,6 +21,7 @@ mod docs;
 mod docs_commands;
 mod doctor;
 mod draft;
+mod effects;
 mod engine;
 mod exec;
 mod gbnf;

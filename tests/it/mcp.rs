@@ -4,7 +4,7 @@
 use crate::program::{callwright, run};
 use crate::run::{call, scripted};
 use callwright::agent::Agent;
-use callwright::agent::exec::{Failure, FailureKind};
+use callwright::agent::exec::{Approval, Failure, FailureKind};
 use callwright::agent::turn::Status;
 use callwright::mcp::Servers;
 use callwright::message::{Arguments, ToolCall};
@@ -257,8 +257,8 @@ fn tools_that_need_confirmation_are_asked_about() {
     assert!(result(&tools, &agent, "add", r#"{"a": 1, "b": 1}"#).is_ok());
     let (kind, message) = failure(&tools, &agent, "fail");
     assert_eq!(kind, FailureKind::Refused);
-    assert_eq!(message, "fail runs on the MCP server \"test\" only after the user was asked, and nobody can be");
-    agent.executor.confirm = Some(Box::new(|_| true));
+    assert_eq!(message, "fail runs only after the user was asked, and nobody can be");
+    agent.executor.confirm = Some(Box::new(|_| Approval::Given));
     assert_eq!(failure(&tools, &agent, "fail").0, FailureKind::Reported);
 }
 
@@ -422,8 +422,8 @@ fn the_program_asks_a_server() {
     assert!(ran.err.contains(note), "{}", ran.err);
     // Nobody can be asked.
     let ran = run(callwright(home.path()).args(question));
-    let refused = "← get_weather error: get_weather runs on the MCP server \"test\" only after the user was asked, and nobody can be";
-    assert!(ran.out.contains(refused), "{ran:?}");
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(ran.err.contains("get_weather {\"city\":\"Rome\"}") && !ran.out.contains("←"), "{ran:?}");
 
     let listed = run(callwright(home.path()).args(["mcp", "list", file]));
     assert!(listed.out.contains("test (python3): 1 tool\n  get_weather"), "{listed:?}");
@@ -432,6 +432,7 @@ fn the_program_asks_a_server() {
     let value: Value = serde_json::from_str(&listed.out).unwrap();
     let tool = &value["servers"][0]["tools"][0];
     assert!(tool["tokens"].as_u64().is_some_and(|tokens| (20..200).contains(&tokens)), "{value}");
+    assert_eq!((&tool["effect"], &tool["effect_from"]), (&json!("write"), &json!("the default")));
     assert_eq!((&tool["name"], &tool["unenforced"]), (&json!("get_weather"), &json!([])));
 }
 

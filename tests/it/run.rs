@@ -12,6 +12,7 @@ use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order, messages_to_json, open_calls};
 use callwright::session::{Event, FinishReason, Outcome, Session, ToolChoice};
 use callwright::template::ChatTemplate;
+use callwright::tool::Effect;
 use callwright::{Error, ErrorKind, Tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -69,7 +70,7 @@ pub fn weather_tool(executor: &mut Executor) -> (Tools, Arc<Mutex<Vec<String>>>)
             city => Ok(format!("sunny in {city}")),
         }
     });
-    (Tools::new([tool]).unwrap(), asked)
+    (Tools::new([tool.effect(Effect::Read)]).unwrap(), asked)
 }
 
 /// An agent with the tool, and a session whose model says `texts`.
@@ -635,10 +636,16 @@ fn tools_that_the_prompt_does_not_show_are_told() {
 
 #[test]
 fn an_empty_answer_is_told() {
-    let (mut session, mut agent, _) = prepared([weather("Rome").as_str(), ""]);
+    let (mut session, mut agent, _) = prepared(["", weather("Rome").as_str(), ""]);
     let (outcome, _) = run(&mut session, &mut agent, "?");
     assert_eq!(outcome.status, Status::Done);
     assert!(outcome.notes.iter().any(|note| note.message == "the model's answer is empty"), "{outcome:?}");
+    // After calls their results are the answer.
+    let (outcome, events) = run(&mut session, &mut agent, "?");
+    assert_eq!(session.messages().last().unwrap().content, r#"weather {"city":"Rome"}: sunny in Rome"#);
+    assert_eq!(texts_of(&events, "text", "delta").last().unwrap(), r#"weather {"city":"Rome"}: sunny in Rome"#);
+    let note = "the model's answer is empty; the results of its calls take its place";
+    assert!(outcome.notes.iter().any(|other| other.message == note), "{outcome:?}");
 }
 
 #[test]

@@ -260,9 +260,10 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
 fn a_tool_that_is_to_be_asked_about_is_not_run_where_nobody_can_be_asked() {
     let home = tempfile::tempdir().unwrap();
     let tools = tools(home.path(), "command = [\"sh\", \"-c\", \"echo 21 degrees\"]\nconfirm = true");
-    let ran = execute(home.path(), &["--tools", &tools, "--max-tool-failures", "1"]);
-    assert_eq!(ran.code, 1);
-    assert!(ran.out.contains("runs sh only after the user was asked, and nobody can be"), "{}", ran.out);
+    let ran = execute(home.path(), &["--tools", &tools]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(ran.err.contains("the run paused before calls that need approval"), "{}", ran.err);
+    assert!(ran.err.contains("it has `confirm = true`"), "{}", ran.err);
     let ran = execute(home.path(), &["--tools", &tools, "--yes"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.out.contains("← get_weather 21 degrees"), "{}", ran.out);

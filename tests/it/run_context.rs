@@ -140,7 +140,7 @@ fn what_the_model_was_told_about_a_call_is_not_cut_with_its_result() {
     let tool = agent.executor.function("weather", "The weather", |_: City| Ok::<_, String>("sunny ".repeat(800)));
     let one = weather("Rome");
     let mut session = small(6000, &[&one, &one, "Sunny."]);
-    session.set_tools(Tools::new([tool]).unwrap());
+    session.set_tools(Tools::new([tool.effect(callwright::tool::Effect::Read)]).unwrap());
     let (outcome, _) = run(&mut session, &mut agent, "What's the weather?");
     assert_eq!(outcome.status, Status::Done);
     let prompt = session.prompt().unwrap().0.text();

@@ -5,6 +5,7 @@ use crate::run::{
     City, assert_valid, call, conversation, fallbacks, forced, info, kinds, long_text, prepared, run, scripted,
     weather, weather_tool,
 };
+use callwright::agent::exec::Approval;
 use callwright::agent::fallback::Limits as Spending;
 use callwright::agent::turn::Status;
 use callwright::agent::{Agent, Fallbacks};
@@ -137,7 +138,7 @@ fn what_no_other_call_can_mend_is_told_once_and_given_up() {
             let asked = Arc::clone(&refused);
             agent.executor.confirm = Some(Box::new(move |_| {
                 *asked.lock().unwrap() += 1;
-                false
+                Approval::Denied(None)
             }));
             let mut session = scripted("main", texts);
             session.set_tools(toml_tools(exec));

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 struct Served {
     child: Child,
     address: String,
+    /// What its page has to present to run a tool; empty if it runs none.
+    token: String,
 }
 
 impl Served {
@@ -24,10 +26,12 @@ impl Served {
         command.args(["serve", "--port", "0", "--offline"]).args(options).env_remove("CALLWRIGHT_API_KEY");
         command.envs(key.map(|key| ("CALLWRIGHT_API_KEY", key)));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let ready = lines.next().expect("a first line");
         let address = ready.trim().rsplit_once("http://").expect("the first line has the address").1.to_owned();
-        Served { child, address }
+        let before = lines.take_while(|line| !line.starts_with("Try it"));
+        let token = before.filter_map(|line| Some(line.split_once("/#token=")?.1.to_owned())).next();
+        Served { child, address, token: token.unwrap_or_default() }
     }
 
     /// The head and the body of a response.
@@ -36,8 +40,8 @@ impl Served {
         let length = body.len();
         write!(
             stream,
-            "{request} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}",
-            self.address
+            "{request} HTTP/1.1\r\nHost: {}\r\nX-Callwright-Token: {}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}",
+            self.address, self.token
         )
         .unwrap();
         let mut response = String::new();
@@ -152,10 +156,21 @@ fn the_page_may_run_tools_of_mcp_servers() {
     let (_, listed) = json(served.ask("GET /callwright/tools", ""));
     assert_eq!(listed["tools"][0]["function"]["name"], "get_weather", "{listed}");
     let call = |body: Value| json(served.ask("POST /callwright/call", &body.to_string()));
-    let (_, ran) = call(json!({"name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}));
+    let approved = |mut body: Value| {
+        let (_, asked) = call(body.clone());
+        assert_eq!(asked["needs_approval"]["why"], "the server's `autoApprove` does not have it", "{asked}");
+        body["approve"] = asked["needs_approval"]["hash"].clone();
+        call(body).1
+    };
+    let ran = approved(json!({"name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}));
     assert_eq!(ran, json!({"result": "sunny in Rome, 21 degrees"}));
-    let (_, failed) = call(json!({"name": "fail", "arguments": {}}));
-    assert_eq!(failed, json!({"error": "fail failed: there is no such city"}));
+    assert_eq!(
+        approved(json!({"name": "fail", "arguments": {}})),
+        json!({"error": "fail failed: there is no such city"})
+    );
+    // An approval is for these arguments only.
+    let (_, other) = call(json!({"name": "get_weather", "arguments": {"city": "Oslo"}, "approve": "0123456789ab"}));
+    assert!(other["needs_approval"]["hash"].is_string(), "{other}");
     for (body, status, message) in [
         (json!({"name": "rm", "arguments": {}}), "404", "this server runs no tool \"rm\""),
         (json!({"name": "get_weather", "arguments": {}}), "400", "arguments: \"city\" is missing"),
@@ -169,6 +184,15 @@ fn the_page_may_run_tools_of_mcp_servers() {
         let said = refused["error"]["message"].as_str().unwrap();
         assert!(head.contains(status) && said.starts_with(message), "{head}: {said}");
     }
+    // Nor may who has not read the address that the server printed.
+    let stranger = Served {
+        token: "guessed".to_owned(),
+        address: served.address.clone(),
+        child: Command::new("true").spawn().unwrap(),
+    };
+    let (head, refused) =
+        stranger.ask("POST /callwright/call", r#"{"name": "get_weather", "arguments": {"city": "Rome"}}"#);
+    assert!(head.starts_with("http/1.1 403") && refused.contains("no_token"), "{head}{refused}");
     // A page of another origin may not.
     let (head, _) = served.ask("POST /callwright/call HTTP/1.1\r\nOrigin: http://evil.example\r\nX: 1\r\nY:", "{}");
     assert!(head.starts_with("http/1.1 403"), "{head}");

@@ -19,6 +19,7 @@
 
 mod checker;
 pub(crate) mod dialect;
+mod effect;
 mod keywords;
 mod name;
 mod notice;
@@ -30,6 +31,7 @@ mod relax;
 mod shape;
 mod types;
 
+pub use effect::{Effect, EffectSource, Policy};
 pub use notice::{Change, Notice};
 pub use problem::CallProblem;
 
@@ -91,6 +93,8 @@ pub struct Tool {
     pub exec: Option<Exec>,
     /// The name for the model, if the model cannot write the tool's own.
     pub alias: Option<String>,
+    /// What a run may do with it.
+    pub policy: Policy,
 }
 
 impl Tool {
@@ -100,7 +104,20 @@ impl Tool {
         description: impl Into<String>,
         parameters: Option<Map<String, Value>>,
     ) -> Tool {
-        Tool { name: name.into(), description: description.into(), parameters, exec: None, alias: None }
+        Tool { name: name.into(), description: description.into(), parameters, ..Tool::default() }
+    }
+
+    /// Returns the tool with this effect.
+    ///
+    /// ```
+    /// use callwright_core::tool::{Effect, Tool};
+    /// let tool = Tool::new("delete_file", "Deletes a file", None).effect(Effect::Destructive);
+    /// assert_eq!(tool.policy.effect, Effect::Destructive);
+    /// ```
+    #[must_use]
+    pub fn effect(mut self, effect: Effect) -> Tool {
+        self.policy = Policy { repeat: self.policy.repeat, max_calls: self.policy.max_calls, ..Policy::new(effect) };
+        self
     }
 
     /// The name in prompts and in what the model writes.
@@ -353,6 +370,18 @@ impl Tools {
     /// OpenAI's form: a JSON array.
     pub fn to_json(&self) -> Value {
         self.iter().map(Tool::to_json).collect()
+    }
+
+    /// Returns the same with each tool's policy, as [`Tools::from_value`] reads it: `x-effect`, `x-repeat`, `x-max-calls`.
+    pub fn to_json_with_policies(&self) -> Value {
+        let with_policy = |tool: &Tool| {
+            let mut json = tool.to_json();
+            if let Some(object) = json.as_object_mut() {
+                tool.policy.write_into(object);
+            }
+            json
+        };
+        self.iter().map(with_policy).collect()
     }
 
     /// The problems of a call of `name` with `arguments`; empty if it is valid.

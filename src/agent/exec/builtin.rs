@@ -1,7 +1,7 @@
 //! Tools that come with the program and can do no harm.
 
 use super::Executor;
-use crate::tool::Tool;
+use crate::tool::{Effect, Tool};
 use jiff::Zoned;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -36,6 +36,7 @@ impl Executor {
             }
             _ => None,
         }
+        .map(|tool| tool.effect(Effect::Read))
     }
 }
 

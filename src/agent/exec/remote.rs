@@ -2,7 +2,7 @@
 
 use super::Failure;
 use crate::session::event::ToolsChange;
-use crate::tool::Tools;
+use crate::tool::{Effect, Tools};
 use serde_json::{Map, Value};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,8 +12,11 @@ pub(crate) trait Remote: Send + Sync {
     /// Whether it runs the tool of that name.
     fn has(&self, tool: &str) -> bool;
 
-    /// What runs the tool, in words, where a person has to be asked first.
-    fn to_confirm(&self, tool: &str) -> Option<String>;
+    /// Says what runs the tool, for a person.
+    fn runs(&self, tool: &str) -> String;
+
+    /// Says why a person has to be asked before the tool runs, where one has to.
+    fn to_confirm(&self, tool: &str, effect: Effect) -> Option<&'static str>;
 
     /// Runs a tool. When `cancel` is raised or the time is over, it is told to stop, and not waited for.
     fn call(

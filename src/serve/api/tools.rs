@@ -3,7 +3,10 @@
 use super::super::job::object;
 use super::super::updates::Cancel;
 use super::{Refusal, Shared, blocking, body};
+use crate::agent::exec::Approval;
+use crate::hash::sha256;
 use crate::message::{Arguments, ToolCall};
+use crate::session::event::call_hash;
 use crate::tool::misfits;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -17,10 +20,20 @@ pub(super) async fn list(State(server): Shared) -> Json<Value> {
     Json(json!({"tools": server.options.tools.as_ref().map_or(json!([]), |own| own.now().to_json())}))
 }
 
-/// Runs a call, `{"name", "arguments"}`, and answers with its `result`, or its `error` for the model.
+/// The header with the token of [`OwnTools`](crate::serve::OwnTools).
+const TOKEN: &str = "x-callwright-token";
+
+/// Runs a call, `{"name", "arguments"}`, and answers with its `result`, or its `error` for the model. A call that needs
+/// approval has its hash as `approve`; without it, the answer says why it needs approval, and has the hash.
 pub(super) async fn call(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
     if server.is_ending() {
         return Err(Refusal::unavailable("the server is ending"));
+    }
+    let given = request.headers().get(TOKEN).map(|token| sha256(token.as_bytes()));
+    // Hashes are compared, so that the time tells nothing of the token.
+    if server.options.tools.as_ref().is_some_and(|own| given != Some(sha256(&own.token))) {
+        let message = "tools run only from the page at the address that the server printed when it started";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "no_token", message));
     }
     let received = body(&server, request.into_body()).await?;
     let places = server.options.tools.as_ref().map(|own| Arc::clone(&own.places));
@@ -50,7 +63,13 @@ pub(super) async fn call(State(server): Shared, request: Request) -> Result<Json
             return Err(Refusal::invalid(format!("arguments: {first}")));
         }
         let call = ToolCall { id: None, name, arguments: Arguments::Object(arguments) };
-        let result = own.executor.run(&tools, &[call], &raised, &mut |_, _| ()).pop();
+        let hash = call_hash(&call);
+        if let (Approval::Undecided, why) = own.executor.approval(&tools, &call, None)
+            && body.get("approve").and_then(Value::as_str) != Some(&hash)
+        {
+            return Ok(Json(json!({"needs_approval": {"why": why, "hash": hash}})));
+        }
+        let result = own.executor.run_approved(&tools, &[call], &[None], &raised, &mut |_, _| ()).pop();
         Ok(Json(match result {
             Some(Ok(text)) => json!({"result": text}),
             Some(Err(failure)) => json!({"error": failure.to_string()}),

@@ -550,7 +550,8 @@ impl Calls {
         if valid && marked && !open.seen.contains(&RepairKind::TagInValue) {
             self.diagnose(DiagnosticKind::TagInValue, range.clone());
         }
-        let call = ParsedCall { id, name, arguments, raw, range, complete, valid, problems, tag_in_value };
+        let other_form = open.seen.contains(&RepairKind::OtherForm);
+        let call = ParsedCall { id, name, arguments, raw, range, complete, valid, problems, tag_in_value, other_form };
         self.events.push(match said {
             true => Event::CallEnd { id: call.id.clone(), complete, valid },
             false => Event::InvalidCall(call.invalid()),

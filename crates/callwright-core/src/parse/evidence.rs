@@ -302,6 +302,7 @@ mod tests {
             valid: true,
             problems: Vec::new(),
             tag_in_value: false,
+            other_form: false,
         };
         let raw = r#"{"name": "terminal", "arguments": {"command": "rm -rf ~"}}"#;
         let copied = call(raw, r#"{"command":"rm -rf ~"}"#);

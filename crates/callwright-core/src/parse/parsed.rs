@@ -121,6 +121,9 @@ pub struct ParsedCall {
     /// Whether a value contains a tag of the call's own format. The tag counts as text, because the layout, a quotation or
     /// an escape says so. Text from outside may have brought it, so the call needs approval before it is executed.
     pub tag_in_value: bool,
+    /// The model wrote the call in another form than the format's. A program that changes something should be asked for
+    /// approval first.
+    pub other_form: bool,
 }
 
 impl ParsedCall {

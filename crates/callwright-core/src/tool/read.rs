@@ -1,7 +1,7 @@
 //! Tools files: JSON in the common shapes, and TOML.
 
 use super::notice::Notices;
-use super::{Change, Exec, Output, Tool, Tools, relax, shape};
+use super::{Change, Effect, Exec, Output, Policy, Tool, Tools, relax, shape};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::{json, text_file};
 use serde_json::{Map, Value};
@@ -9,10 +9,13 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const TOOL_KEYS: [&str; 10] = [
+const TOOL_KEYS: [&str; 13] = [
     "name",
     "description",
     "parameters",
+    "effect",
+    "repeat",
+    "max_calls",
     "command",
     "timeout_s",
     "max_output_bytes",
@@ -21,6 +24,9 @@ const TOOL_KEYS: [&str; 10] = [
     "confirm",
     "output",
 ];
+
+/// The place of "command": the keys after it are for a tool that has one.
+const COMMAND: usize = 6;
 
 impl Tools {
     /// Reads a tools file: `.json` or `.toml`, else by content.
@@ -180,12 +186,44 @@ impl Toml<'_> {
             parameters,
             exec: self.exec(table, path)?,
             alias: None,
+            policy: self.policy(table, path)?,
         })
+    }
+
+    fn policy(&self, table: &Table<'_>, path: &str) -> Result<Policy> {
+        let mut policy = match table.get("effect") {
+            None => Policy::default(),
+            Some(item) => match item.get_ref().as_str().and_then(Effect::from_word) {
+                Some(effect) => Policy::new(effect),
+                None => {
+                    let expected = "\"read\", \"write\" or \"destructive\"";
+                    return Err(self.wrong(item, &format!("{path}.effect"), expected));
+                }
+            },
+        };
+        policy.repeat = self.boolean(table, "repeat", path)?;
+        if let Some(item) = table.get("max_calls") {
+            match to_json(item.get_ref()).as_u64().filter(|most| *most > 0) {
+                Some(most) => policy.max_calls = Some(usize::try_from(most).unwrap_or(usize::MAX)),
+                None => return Err(self.wrong(item, &format!("{path}.max_calls"), "a positive number of calls")),
+            }
+        }
+        Ok(policy)
+    }
+
+    fn boolean(&self, table: &Table<'_>, key: &str, path: &str) -> Result<bool> {
+        match table.get(key) {
+            None => Ok(false),
+            Some(item) => match item.get_ref() {
+                DeValue::Boolean(value) => Ok(*value),
+                _ => Err(self.wrong(item, &format!("{path}.{key}"), "true or false")),
+            },
+        }
     }
 
     fn exec(&self, table: &Table<'_>, path: &str) -> Result<Option<Exec>> {
         let Some(command) = table.get("command") else {
-            return match TOOL_KEYS[4..].iter().find_map(|key| table.get_key_value(*key)) {
+            return match TOOL_KEYS[COMMAND + 1..].iter().find_map(|key| table.get_key_value(*key)) {
                 Some((key, _)) => {
                     let message = format!("{path}.{} is for a tool with a \"command\"", key.get_ref());
                     Err(self.error(key.span().start, message, ErrorKind::Tools))
@@ -216,13 +254,7 @@ impl Toml<'_> {
                 None => return Err(self.wrong(item, &format!("{path}.max_output_bytes"), "a number of bytes")),
             },
         };
-        let confirm = match table.get("confirm") {
-            None => false,
-            Some(item) => match item.get_ref() {
-                DeValue::Boolean(confirm) => *confirm,
-                _ => return Err(self.wrong(item, &format!("{path}.confirm"), "true or false")),
-            },
-        };
+        let confirm = self.boolean(table, "confirm", path)?;
         let env = match table.get("env") {
             None => Vec::new(),
             Some(item) => self.env(item, &format!("{path}.env"))?,

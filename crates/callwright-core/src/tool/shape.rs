@@ -2,7 +2,7 @@
 
 use super::name;
 use super::notice::Notices;
-use super::{Tool, relax};
+use super::{Policy, Tool, relax};
 use crate::json::{kind, shown};
 use serde_json::{Map, Value, json};
 
@@ -161,7 +161,8 @@ pub(super) fn tool(found: &Found<'_>, notices: &mut Notices, taken: &dyn Fn(&str
         })?;
     }
     let parameters = parameters.filter(|schema| !schema.is_empty());
-    Ok(Tool { name: own, description, parameters, exec: None, alias })
+    let policy = Policy::of_json(&[function, outermost], notices);
+    Ok(Tool { name: own, description, parameters, exec: None, alias, policy })
 }
 
 /// The model's name for the tool, if it is not the tool's own.
