@@ -24,6 +24,10 @@ fn plain(text: &str) -> String {
     text.replace(disguises, " ")
 }
 
+/// What a person may answer.
+const ANSWERS: &str =
+    "y runs it; n does not; n REASON does not, and tells the model why; a allows the tool for this run";
+
 /// The tools that the person has allowed for the whole run.
 #[derive(Default)]
 pub struct Asked(Mutex<HashSet<String>>);
@@ -38,9 +42,10 @@ impl Asked {
         let about = question.tool.description.lines().next().unwrap_or_default();
         let about = if about.is_empty() { String::new() } else { format!(", {about}") };
         let (name, runs, why) = (&question.call.name, question.runs, question.why);
-        say(format_args!("{}\n", plain(&format!("{name} ({runs}{about}) needs approval: {why}."))));
+        let asks = format!("{name} ({runs}{about}) needs approval: {why}.");
+        say(format_args!("{}\n{ANSWERS}\n", plain(&asks)));
         typed.take_in();
-        let asked = format!("Run {}? [y/N/a, or n REASON] ", shown(question.call));
+        let asked = format!("Run {}? [y/N] ", shown(question.call));
         loop {
             let Some(answer) = line(&asked, cancel) else { return Approval::Denied(None) };
             match answer.trim() {
@@ -55,9 +60,7 @@ impl Asked {
                     return Approval::Denied(Some(reason.trim().to_owned()));
                 }
                 // Any other text may be meant for the model.
-                _ => say(format_args!(
-                    "y runs it; n does not; n REASON does not, and tells the model why; a allows this tool for the run\n"
-                )),
+                _ => say(format_args!("{ANSWERS}; the conversation goes on after that\n")),
             }
         }
     }

@@ -113,6 +113,7 @@ fn every_option_exists() {
     let home = tempfile::tempdir().unwrap();
     let commands = [
         "run",
+        "resume",
         "chat",
         "serve",
         "proxy",

@@ -283,7 +283,7 @@ fn naughty(log: &Path) -> Tools {
     );
     let script = toml::Value::from(script);
     let text = format!(
-        "[[tool]]\nname = \"weather\"\ndescription = \"The weather\"\ncommand = [\"sh\", \"-c\", {script}]\n\
+        "[[tool]]\nname = \"weather\"\neffect = \"read\"\ndescription = \"The weather\"\ncommand = [\"sh\", \"-c\", {script}]\n\
          timeout_s = 2\nmax_output_bytes = 500\n[tool.parameters]\ntype = \"object\"\nrequired = [\"city\"]\n\
          properties = {{ city = {{ type = \"string\" }} }}\n"
     );
@@ -643,7 +643,7 @@ fn an_empty_answer_is_told() {
     // After calls their results are the answer.
     let (outcome, events) = run(&mut session, &mut agent, "?");
     assert_eq!(session.messages().last().unwrap().content, r#"weather {"city":"Rome"}: sunny in Rome"#);
-    assert_eq!(texts_of(&events, "text", "delta").last().unwrap(), r#"weather {"city":"Rome"}: sunny in Rome"#);
+    assert_eq!(*texts_of(&events, "text", "delta").last().unwrap(), r#"weather {"city":"Rome"}: sunny in Rome"#);
     let note = "the model's answer is empty; the results of its calls take its place";
     assert!(outcome.notes.iter().any(|other| other.message == note), "{outcome:?}");
 }
