@@ -114,6 +114,7 @@ fn shown(step: &Step) -> String {
             Advice::Failed { call, failures, .. } => format!("{text} {call}:{failures}"),
             Advice::Unavailable { call } => format!("{text} u{call}"),
             Advice::Repeated { call } => format!("{text} r{call}"),
+            Advice::AlreadyDone { call } => format!("{text} d{call}"),
         }),
         Step::Execute(calls) => calls.iter().fold("execute".to_owned(), |text, call| format!("{text} {call}")),
         Step::Regenerate(call) => format!("regenerate {call}"),
