@@ -20,7 +20,7 @@
 # make bench    the measurements of docs/figures.md
 # make bench-peers  compares with llama.cpp's own programs, which it builds from a public source package (10 to 30 minutes)
 # make fuzz     ten million broken texts through the parser, in every format (about 15 minutes)
-# make model    trains a model like the bundled one from nothing (model-smoke: a toy, in minutes); see training/README.md
+# make model    trains a model like the bundled one from nothing (model-smoke: a toy, in minutes); see lab/training/README.md
 
 CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
@@ -139,10 +139,10 @@ fuzz: setup
 		$(if $(CONFORMANCE),--ignored broken_texts_of_the,broken_texts_in)
 
 model:
-	training/run.sh
+	lab/training/run.sh
 
 model-smoke:
-	training/run.sh smoke
+	lab/training/run.sh smoke
 
 real-models:
 	toolchain/real_models.py

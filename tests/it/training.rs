@@ -30,19 +30,19 @@ fn passes(tests: &str) {
 #[test]
 #[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn the_generator_passes_its_python_tests() {
-    passes("training.test_data");
+    passes("lab.training.test_data");
 }
 
 #[test]
 #[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn the_tokenizer_and_the_export_pass_their_python_tests_where_torch_is_installed() {
-    passes("training.test_model");
+    passes("lab.training.test_model");
 }
 
 #[test]
 #[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn training_in_python_reads_what_the_engine_renders() {
-    let ran = python(&["training", "render", "--scenes", "64", "--seed", "7"]);
+    let ran = python(&["lab.training", "render", "--scenes", "64", "--seed", "7"]);
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     let lines = String::from_utf8(ran.stdout).unwrap();
     let rows: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -1,4 +1,4 @@
-"""`python -m training STEP`: suite | related | data | render | train | mean | calibrate | export | tokens |
+"""`python -m lab.training STEP`: suite | related | data | render | train | mean | calibrate | export | tokens |
 evaluate | adapter.
 
 See README.md in this folder.
@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 TABLES = Path(__file__).resolve().parent / "tables"
 SUITE = ROOT / "benches" / "suites" / "builtin.jsonl"
 # Written without the tables, and answered after training alone.
@@ -282,7 +282,7 @@ STEPS = {
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m lab.training", description=__doc__)
     parser.add_argument("step", choices=STEPS)
     parser.add_argument(
         "--out", type=Path, default=ROOT / "target" / "training", help="working folder (default: target/training)"

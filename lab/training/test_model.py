@@ -1,4 +1,4 @@
-"""`python -m unittest training.test_model`: tokenizer, packing and export; skipped where torch is not installed."""
+"""`python -m unittest lab.training.test_model`: tokenizer, packing and export; skipped where torch is not installed."""
 
 import copy
 import tempfile
@@ -25,7 +25,7 @@ TOOLS, _ = scenes.load(main.TABLES)
 
 def setUpModule():
     if MISSING:
-        raise unittest.SkipTest(f"{MISSING} is not installed (training/requirements.txt)")
+        raise unittest.SkipTest(f"{MISSING} is not installed (lab/training/requirements.txt)")
 
 
 class Untrained(unittest.TestCase):

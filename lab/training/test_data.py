@@ -1,4 +1,4 @@
-"""`python3 -m unittest training.test_data`: the generator, with Python's standard library alone."""
+"""`python3 -m unittest lab.training.test_data`: the generator, with Python's standard library alone."""
 
 import json
 import os
@@ -65,7 +65,7 @@ class Prompt(unittest.TestCase):
 class Data(unittest.TestCase):
     def test_scenes_repeat_from_the_seed(self):
         # In processes of their own: the order of a set is fixed within one.
-        program = "from training import test_data as t; print(list(t.scenes.scenes(t.TOOLS, 60, 5, easy=20)))"
+        program = "from lab.training import test_data as t; print(list(t.scenes.scenes(t.TOOLS, 60, 5, easy=20)))"
         texts = [
             subprocess.run(
                 [sys.executable, "-c", program],

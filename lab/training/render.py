@@ -7,7 +7,7 @@ conversations. Nothing else in this folder may write prompt text, but `adapter.p
 import json
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 TEMPLATE = ROOT / "models" / "chat_template.jinja"
 
 SYSTEM, USER, ASSISTANT, TOOL, END = "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>"

@@ -1,17 +1,17 @@
 #!/bin/sh
 # Makes a model like the bundled one from nothing: data, tokenizer, training, GGUF, evaluation.
-#   training/run.sh [SEED]          writes models/callwright-tiny.gguf (seven to eight hours on two cores)
-#   training/run.sh onward [SEED]   goes on with the bundled one: target/training/onward/next/mean.gguf (two to three hours)
-#   training/run.sh smoke [SEED]    the steps of the first with a toy: target/training/smoke/new.gguf (a few minutes)
+#   lab/training/run.sh [SEED]          writes models/callwright-tiny.gguf (seven to eight hours on two cores)
+#   lab/training/run.sh onward [SEED]   goes on with the bundled one: target/training/onward/next/mean.gguf (two to three hours)
+#   lab/training/run.sh smoke [SEED]    the steps of the first with a toy: target/training/smoke/new.gguf (a few minutes)
 # Each training run within has a seed of its own: SEED (default: 1) and those after it. Further arguments go to every step
-# of `python -m training`. What was stopped goes on from its last checkpoint.
+# of `python -m lab.training`. What was stopped goes on from its last checkpoint.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 venv=${CALLWRIGHT_VENV:-target/training-venv}
 if [ ! -x "$venv/bin/python" ]; then
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet -r training/requirements.txt
+    "$venv/bin/pip" install --quiet -r lab/training/requirements.txt
 fi
 
 # Beside other work, threads that spin at barriers cost most of the speed; and giving memory back to the system between
@@ -41,7 +41,7 @@ raised=0.5
 
 step() {
     # What $more has are several words.
-    nice -n 10 "$venv/bin/python" -m training "$@" --date "$(date +%F)" $more
+    nice -n 10 "$venv/bin/python" -m lab.training "$@" --date "$(date +%F)" $more
 }
 
 # train FOLDER SCENES TOKENS OPTION…: scenes, training on them, and a GGUF.
