@@ -210,7 +210,7 @@ def step_export(options):
 
 
 def step_tokens(options):
-    """Writes what tests/it/training.rs compares with llama.cpp's tokenisation."""
+    """Writes what tests/it/models/training.rs compares with llama.cpp's tokenisation."""
     import random
 
     from . import encode, export, scenes

@@ -1,6 +1,6 @@
 """Writes a conversation as the model reads it: what `models/chat_template.jinja` makes of it, in plain Python.
 
-The engine's render of the template is the golden: `tests/it/training.rs` compares the two byte for byte on generated
+The engine's render of the template is the golden: `tests/it/models/training.rs` compares the two byte for byte on generated
 conversations. Nothing else in this folder may write prompt text, but `adapter.py`, which asks the program for SmolLM2's.
 """
 

@@ -1,0 +1,10 @@
+//! Tools that run, and runs with them.
+
+mod by_hand;
+mod context;
+mod exec;
+mod execute;
+mod limits;
+#[cfg(feature = "mcp")]
+mod mcp;
+pub mod run;
