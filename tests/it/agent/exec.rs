@@ -7,7 +7,7 @@ use callwright::tool::{Exec, Output, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn call(name: &str, arguments: &str) -> ToolCall {
     ToolCall { id: Some(format!("id-{name}")), name: name.into(), arguments: Arguments::from_text(arguments) }
@@ -113,12 +113,10 @@ fn failures_say_what_was_wrong() {
 
 #[test]
 fn a_flood_is_cut_and_marked() {
-    let started = Instant::now();
     let exec = Exec { max_output_bytes: Some(1000), ..shell("head -c 100000000 /dev/zero | tr '\\0' x") };
     let result = run(exec).unwrap();
     assert!(result.starts_with("xxx") && result.len() < 1100, "{} bytes", result.len());
     assert!(result.ends_with("\n[cut: these are the first 1000 of 100000000 bytes]"), "{}", &result[990..]);
-    assert!(started.elapsed() < Duration::from_secs(20));
     // One that never ends is stopped at its time, with all that was started for it.
     let endless = Exec { timeout_s: Some(0.5), ..shell("yes | cat") };
     assert_eq!(failure(endless).0, FailureKind::TimedOut);
@@ -156,19 +154,17 @@ fn is_alive(id: &str) -> bool {
 fn processes_that_a_tool_leaves_behind_are_killed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("id");
-    let left = |how: &str| shell(&format!("sleep 60 {how} & echo $! > {}; {}", path.display(), "echo done"));
+    let left = |how: &str| shell(&format!("sleep 600 {how} & echo $! > {}; {}", path.display(), "echo done"));
     for (how, waits) in [("", false), (">/dev/null 2>&1", false), ("", true)] {
         let mut exec = left(how);
         if waits {
             exec.command[2] += "; wait";
             exec.timeout_s = Some(0.3);
         }
-        let started = Instant::now();
         let result = run(exec);
-        assert!(started.elapsed() < Duration::from_secs(10), "{how} {waits}");
         assert_eq!(result.is_ok(), !waits, "{result:?}");
         let id = std::fs::read_to_string(&path).unwrap();
-        let gone = (0..100).any(|_| {
+        let gone = (0..6000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             !is_alive(id.trim())
         });
@@ -176,34 +172,42 @@ fn processes_that_a_tool_leaves_behind_are_killed() {
     }
 }
 
+/// Kills the process whose id is in the file, which is alive: nobody has waited for its end.
+#[cfg(target_os = "linux")]
+fn kill_living(file: &std::path::Path) {
+    let id = std::fs::read_to_string(file).unwrap();
+    assert!(is_alive(id.trim()));
+    assert!(std::process::Command::new("kill").args(["-KILL", id.trim()]).status().unwrap().success());
+    std::fs::remove_file(file).unwrap();
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    let begun = folder.path().join("begun");
-    let begun = begun.display();
-    let started = Instant::now();
+    let path = folder.path().join("begun");
+    let begun = path.display();
     // Not before it has left the group: it would be killed with the others.
-    let script =
-        format!("setsid sh -c 'touch {begun}; sleep 8' & while [ ! -e {begun} ]; do sleep 0.01; done; echo done");
+    let script = format!(
+        "setsid sh -c 'echo $$ > {begun}; exec sleep 600' & while [ ! -s {begun} ]; do sleep 0.01; done; echo done"
+    );
     let result = run(shell(&script)).unwrap();
     assert_eq!(result, "done\n[this may not be all: a process that the tool left running holds its output]");
-    assert!(started.elapsed() < Duration::from_secs(7));
+    kill_living(&path);
     // JSON stays JSON.
-    std::fs::remove_file(folder.path().join("begun")).unwrap();
     let result =
         run(Exec { output: Output::Json, ..shell(&script.replace("echo done", "echo '{\"a\": 1}'")) }).unwrap();
     assert_eq!(result, "{\"a\": 1}");
+    kill_living(&path);
 }
 
 #[test]
 fn an_interruption_kills_what_runs_and_starts_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
-    let exec = shell(&format!("touch {}/$$; sleep 60", folder.path().display()));
+    let exec = shell(&format!("touch {}/$$; sleep 600", folder.path().display()));
     let cancel = AtomicBool::new(false);
     let calls = vec![call("tool", "{}"); 3];
     let executor = limited(|executor| executor.jobs = 1);
-    let started = Instant::now();
     let tools = tools(exec);
     let results = std::thread::scope(|scope| {
         let running = scope.spawn(|| executor.run(&tools, &calls, &cancel, &mut |_, _| ()));
@@ -213,7 +217,6 @@ fn an_interruption_kills_what_runs_and_starts_nothing_more() {
         cancel.store(true, Ordering::Relaxed);
         running.join().unwrap()
     });
-    assert!(started.elapsed() < Duration::from_secs(20));
     assert!(results.iter().all(|result| result.as_ref().is_err_and(|failure| failure.kind == FailureKind::Cancelled)));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the others were not started");
 }

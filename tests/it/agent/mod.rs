@@ -6,5 +6,5 @@ mod exec;
 mod execute;
 mod limits;
 #[cfg(feature = "mcp")]
-mod mcp;
+mod mcp_python;
 pub mod run;

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub fn call(name: &str, arguments: &str) -> String {
     format!("### TOOL_CALL_START ###\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n### TOOL_CALL_END ###")
@@ -341,9 +341,7 @@ fn cell(fault: &Fault, parallel: bool, with_fallback: bool) -> String {
     };
     let helper: &[&str] = if other_call.is_empty() { &[] } else { &[&other_call] };
     agent.fallbacks = with_fallback.then(|| fallbacks(&[("helper", helper)]));
-    let started = Instant::now();
     let (outcome, events) = run(&mut session, &mut agent, "What's the weather?");
-    assert!(started.elapsed() < Duration::from_secs(30), "{what}: {:?}", started.elapsed());
     assert_eq!(outcome.status, fault.status[usize::from(with_fallback)], "{what}: {events:#?}");
 
     let messages = session.messages();
@@ -492,9 +490,13 @@ fn an_interruption_leaves_a_conversation_to_go_on_with() {
     // While a tool runs.
     let mut agent = Agent::default();
     let (begin, begun) = std::sync::mpsc::channel();
+    // The tool does not end before the test does.
+    let test_runs = Arc::new(Mutex::new(()));
+    let until_the_end = Arc::clone(&test_runs);
+    let _running = test_runs.lock().unwrap();
     let tool = agent.executor.function("weather", "The weather", move |_: City| {
         begin.send(()).unwrap();
-        std::thread::sleep(Duration::from_secs(30));
+        drop(until_the_end.lock());
         Ok::<_, String>("late")
     });
     let both = format!("{}\n{}", weather("Rome"), call("weather", "{}"));
@@ -506,10 +508,8 @@ fn an_interruption_leaves_a_conversation_to_go_on_with() {
         begun.recv().unwrap();
         flag.store(true, Ordering::Relaxed);
     });
-    let started = Instant::now();
     let (outcome, _) = run(&mut session, &mut agent, "What's the weather in Rome?");
     waker.join().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(10));
     assert_eq!(outcome.status, Status::Cancelled);
     insta::assert_snapshot!(conversation(session.messages()));
     cancel.store(false, Ordering::Relaxed);

@@ -388,7 +388,6 @@ pub mod terminal {
         terminal.wait_for("\x1b[?2004l", 1);
         terminal.type_keys("/template\r");
         terminal.wait_for("[y/N]", 1);
-        std::thread::sleep(Duration::from_millis(200));
         assert!(!terminal.shown().contains("← get_weather"), "{}", terminal.shown());
         terminal.type_keys("y\r");
         terminal.wait_for("← get_weather fine", 1);

@@ -45,13 +45,10 @@ fn what_ends_at_a_bound_is_not_tried_again() {
         ("deep.jinja", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".to_owned(), "call each other too deeply"),
     ] {
         std::fs::write(home.path().join(name), source).unwrap();
-        let start = std::time::Instant::now();
         let ran = run(callwright(home.path()).current_dir(home.path()).args(["template", "check", name]));
         assert_eq!(ran.code, 3, "{}", ran.out);
         assert!(ran.out.contains("not tried: another conversation ended with: "), "{}", ran.out);
         assert!(ran.out.contains(why) && ran.out.contains("as above"), "{}", ran.out);
-        // Two seconds on a machine that does nothing else; each of some sixty renders would take half a second.
-        assert!(start.elapsed().as_secs() < 15, "{name}: {:?}", start.elapsed());
     }
 }
 

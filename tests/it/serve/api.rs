@@ -585,7 +585,7 @@ fn a_client_that_hangs_up_frees_its_place() {
     drop(answer);
     let began = Instant::now();
     while server.running() > 0 {
-        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(began.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(server.chat(&weather()).status, 200);

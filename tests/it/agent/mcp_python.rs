@@ -1,5 +1,5 @@
 //! MCP servers: their tools, what becomes of calls, and every way in which a server fails. The server is a script, which
-//! needs python3.
+//! needs Python 3.
 
 use crate::agent::run::{call, scripted};
 use crate::program::{callwright, run};
@@ -21,15 +21,6 @@ use std::time::{Duration, Instant};
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/server.py");
 /// How long anything may take that takes no time on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Whether there is what runs the server; says so if not.
-fn python() -> bool {
-    let there = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok_and(|ran| ran.success());
-    if !there {
-        eprintln!("skipped: there is no python3");
-    }
-    there
-}
 
 /// A server of the test's script.
 fn server(arguments: &[&str]) -> Value {
@@ -87,10 +78,8 @@ fn runs(process: &str) -> bool {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn tools_are_listed_called_and_answer_in_every_way() {
-    if !python() {
-        return;
-    }
     let (tools, agent, servers) = one(&["get_weather", "add", "picture", "fail", "refuse", "long"]);
     assert_eq!(servers.notices(), [""; 0]);
     assert_eq!(names(&tools), ["get_weather", "add", "picture", "fail", "refuse", "long"]);
@@ -109,20 +98,16 @@ fn tools_are_listed_called_and_answer_in_every_way() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn only_shared_names_get_their_servers_name() {
-    if !python() {
-        return;
-    }
     let (tools, agent, _servers) = start(json!({"one": server(&["get_weather", "add"]), "two": server(&["add"])}));
     assert_eq!(names(&tools), ["get_weather", "one_add", "two_add"]);
     assert_eq!(result(&tools, &agent, "two_add", r#"{"a": 2, "b": 2}"#).as_deref(), Ok(r#"{"sum":4}"#));
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn a_server_that_does_not_start_is_named_and_the_others_go_on() {
-    if !python() {
-        return;
-    }
     let (tools, _agent, servers) = start(json!({
         "missing": {"command": "/no/such/program"},
         "exits": server(&["--exit"]),
@@ -149,10 +134,8 @@ fn a_server_that_does_not_start_is_named_and_the_others_go_on() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn faulty_schemas_are_read_as_tolerantly_as_in_a_file() {
-    if !python() {
-        return;
-    }
     let (tools, agent, _servers) = one(&["faulty", "get_weather"]);
     assert_eq!(names(&tools), ["faulty", "get_weather"]);
     let notices: Vec<String> = tools.notices().iter().map(ToString::to_string).collect();
@@ -161,10 +144,8 @@ fn faulty_schemas_are_read_as_tolerantly_as_in_a_file() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn a_server_that_crashes_in_a_call_is_reported_and_the_call_is_not_repeated() {
-    if !python() {
-        return;
-    }
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
     let (tools, agent, _servers) = one(&["crash", "add", "--log", log.to_str().unwrap()]);
@@ -182,10 +163,8 @@ fn a_server_that_crashes_in_a_call_is_reported_and_the_call_is_not_repeated() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn a_server_that_hangs_is_told_to_stop_when_the_time_is_over() {
-    if !python() {
-        return;
-    }
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
     let mut slow = server(&["hang", "get_weather", "--log", log.to_str().unwrap()]);
@@ -200,10 +179,8 @@ fn a_server_that_hangs_is_told_to_stop_when_the_time_is_over() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn an_interruption_ends_a_call() {
-    if !python() {
-        return;
-    }
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
     let (tools, agent, _servers) = one(&["hang", "--log", log.to_str().unwrap()]);
@@ -220,10 +197,8 @@ fn an_interruption_ends_a_call() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn a_flood_is_cut_off() {
-    if !python() {
-        return;
-    }
     let (tools, agent, _servers) = one(&["flood"]);
     let (kind, message) = failure(&tools, &agent, "flood");
     assert_eq!(kind, FailureKind::Crashed);
@@ -235,22 +210,17 @@ fn a_flood_is_cut_off() {
 }
 
 #[test]
-fn a_list_that_is_nested_too_deep_is_reported_at_once() {
-    if !python() {
-        return;
-    }
-    let began = Instant::now();
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
+fn a_list_that_is_nested_too_deep_is_reported() {
     let (tools, _agent, servers) = one(&["deep"]);
-    assert!(tools.is_empty() && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(tools.is_empty());
     let notice = "the MCP server \"test\" did not start, and is left out: it sent a message that is nested 128 deep, and was cut off";
     assert_eq!(servers.notices(), [notice]);
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn tools_that_need_confirmation_are_asked_about() {
-    if !python() {
-        return;
-    }
     let mut asking = server(&["add", "fail"]);
     asking["autoApprove"] = json!(["add"]);
     let (tools, mut agent, _servers) = start(json!({"test": asking}));
@@ -269,10 +239,8 @@ fn session(texts: &[&str], tools: Tools) -> Session {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn tools_that_change_are_others_in_the_next_answer() {
-    if !python() {
-        return;
-    }
     let home = tempfile::tempdir().unwrap();
     let recording = home.path().join("run.jsonl");
     let (tools, mut agent, _servers) = one(&["change", "add"]);
@@ -309,10 +277,8 @@ fn tools_that_change_are_others_in_the_next_answer() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn a_stray_line_in_a_call_is_reported_once() {
-    if !python() {
-        return;
-    }
     let (tools, mut agent, _servers) = one(&["stray"]);
     let again = call("stray", r#"{"again": true}"#);
     let mut session = session(&[&call("stray", "{}"), &again, "Done."], tools);
@@ -323,10 +289,8 @@ fn a_stray_line_in_a_call_is_reported_once() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn streamable_http_carries_headers() {
-    if !python() {
-        return;
-    }
     let mut child = Command::new("python3").args([SERVER, "--http"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut url = String::new();
     std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
@@ -351,11 +315,9 @@ fn streamable_http_carries_headers() {
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 #[cfg(target_os = "linux")]
 fn servers_and_their_processes_end_with_the_executor() {
-    if !python() {
-        return;
-    }
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
     let (tools, agent, servers) = one(&["--stubborn", "--child", "--log", log.to_str().unwrap()]);
@@ -367,7 +329,7 @@ fn servers_and_their_processes_end_with_the_executor() {
 }
 
 /// The program with a server, and the processes of the server once it runs.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "llama", feature = "bundled-model"))]
 fn chatting(home: &Path, arguments: &[&str]) -> (std::process::Child, Vec<String>) {
     let log = home.join("log");
     let file = home.join("mcp.json");
@@ -382,13 +344,11 @@ fn chatting(home: &Path, arguments: &[&str]) -> (std::process::Child, Vec<String
 }
 
 #[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 #[cfg(target_os = "linux")]
-#[cfg_attr(not(all(feature = "llama", feature = "bundled-model")), ignore = "needs the bundled model")]
+#[cfg(all(feature = "llama", feature = "bundled-model"))]
 fn no_process_of_a_server_survives_the_program_however_it_ends() {
     use nix::sys::signal::{Signal, kill};
-    if !python() {
-        return;
-    }
     for signal in [Some(Signal::SIGKILL), Some(Signal::SIGTERM), Some(Signal::SIGINT), Some(Signal::SIGHUP), None] {
         let home = tempfile::tempdir().unwrap();
         let (mut child, processes) = chatting(home.path(), &["--stubborn", "--child"]);
@@ -403,11 +363,9 @@ fn no_process_of_a_server_survives_the_program_however_it_ends() {
 }
 
 #[test]
-#[cfg_attr(not(all(feature = "llama", feature = "bundled-model")), ignore = "needs the bundled model")]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
+#[cfg(all(feature = "llama", feature = "bundled-model"))]
 fn the_program_asks_a_server() {
-    if !python() {
-        return;
-    }
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("mcp.json");
     let mut asking = server(&[]);
