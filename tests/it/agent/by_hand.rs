@@ -181,7 +181,7 @@ fn a_hand_gives_results_and_may_be_interrupted() {
 }
 
 #[test]
-fn a_call_that_a_fallback_model_mended_is_left_open_as_mended() {
+fn a_call_that_a_fallback_model_corrected_is_left_open_in_its_corrected_form() {
     let (mut session, mut agent) = with_clock(&call("clock", "{}"), |_| None);
     let schema = r#"{"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}"#;
     let clock = format!(r#"[{{"name": "clock", "parameters": {schema}}}]"#);
@@ -210,7 +210,7 @@ fn nobody_is_asked_about_a_tool_whose_result_is_given() {
 
 /// A library user who sets no way to type results in has the model informed, as before.
 #[test]
-fn without_hands_the_model_is_told() {
+fn without_results_by_hand_the_model_gets_an_error() {
     let (mut session, mut agent) = with_clock(&call("clock", "{}"), |_| None);
     agent.executor.by_hand = None;
     let outcome = session.ask_and_run("?", &mut agent).unwrap();

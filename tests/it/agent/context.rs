@@ -59,7 +59,7 @@ fn small(context: usize, texts: &[&str]) -> Session {
 }
 
 #[test]
-fn what_does_not_fit_is_shortened_and_told_and_the_conversation_stays_whole() {
+fn what_does_not_fit_is_shortened_and_reported_and_the_conversation_stays_whole() {
     let mut agent = Agent::default();
     let tool = agent.executor.function("weather", "The weather", |arguments: City| {
         Ok::<_, String>(format!("{}: {}", arguments.city, "sunny ".repeat(150)))
@@ -114,7 +114,7 @@ fn a_result_that_the_context_cannot_hold_is_cut_to_what_it_can() {
 }
 
 #[test]
-fn each_result_that_is_cut_is_told_once_and_keeps_what_was_said_behind_it() {
+fn each_truncated_result_is_reported_once_and_keeps_the_notes_after_it() {
     let mut agent = Agent::default();
     let tool = agent.executor.function("weather", "The weather", |city: City| {
         Ok::<_, String>(format!("{}: {}", city.city, "sunny ".repeat(30_000)))
@@ -135,7 +135,7 @@ fn each_result_that_is_cut_is_told_once_and_keeps_what_was_said_behind_it() {
 }
 
 #[test]
-fn what_the_model_was_told_about_a_call_is_not_cut_with_its_result() {
+fn notes_to_the_model_about_a_call_are_not_truncated_with_its_result() {
     let mut agent = Agent::default();
     let tool = agent.executor.function("weather", "The weather", |_: City| Ok::<_, String>("sunny ".repeat(800)));
     let one = weather("Rome");

@@ -151,7 +151,7 @@ fn is_alive(id: &str) -> bool {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn processes_that_a_tool_leaves_behind_are_killed() {
+fn processes_that_a_tool_leaves_running_are_killed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("id");
     let left = |how: &str| shell(&format!("sleep 600 {how} & echo $! > {}; {}", path.display(), "echo done"));
@@ -183,7 +183,7 @@ fn kill_living(file: &std::path::Path) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said() {
+fn output_held_by_an_unreachable_process_is_not_awaited_and_this_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("begun");
     let begun = path.display();

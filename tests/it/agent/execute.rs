@@ -61,7 +61,7 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_executed() {
 /// Whoever executes the calls has nothing but what is said of them.
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn a_call_that_was_closed_for_want_of_tokens_is_not_said_to_be_whole() {
+fn a_call_closed_at_the_token_limit_is_not_reported_as_complete() {
     let home = tempfile::tempdir().unwrap();
     let record = home.path().join("run.jsonl");
     let few = ["--max-tokens", "22", "--output", "json"];
@@ -211,7 +211,7 @@ fn another_model_writes_the_call_that_keeps_failing() {
 }
 
 #[test]
-fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
+fn tools_that_cannot_be_executed_are_reported_before_the_model_is_loaded() {
     let home = tempfile::tempdir().unwrap();
     let json = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json");
     let missing = tools(home.path(), "command = [\"./nothere.sh\"]");

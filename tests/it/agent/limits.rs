@@ -121,7 +121,7 @@ fn toml_tools(what: &str) -> Tools {
 }
 
 #[test]
-fn what_no_other_call_can_mend_is_told_once_and_given_up() {
+fn a_failure_that_no_other_call_can_correct_is_reported_once_and_given_up() {
     let any = call("weather", "{}");
     let mut report = String::new();
     for (what, exec) in [
@@ -323,7 +323,7 @@ fn a_run_with_fallback_models_is_not_recorded() {
 
 /// Two calls without a city come to the same call of another model, which runs once.
 #[test]
-fn calls_that_are_mended_into_the_same_run_once() {
+fn calls_that_are_corrected_to_the_same_call_run_once() {
     let answer =
         [crate::agent::run::call("weather", "{}"), crate::agent::run::call("weather", "{\"town\": 1}")].join("\n");
     let (mut session, mut agent, asked) = crate::agent::run::prepared([answer.as_str(), "Good day."]);

@@ -164,7 +164,7 @@ fn a_server_that_crashes_in_a_call_is_reported_and_the_call_is_not_repeated() {
 
 #[test]
 #[ignore = "needs Python 3: cargo test -- --ignored python"]
-fn a_server_that_hangs_is_told_to_stop_when_the_time_is_over() {
+fn a_server_that_hangs_is_cancelled_at_the_timeout() {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
     let mut slow = server(&["hang", "get_weather", "--log", log.to_str().unwrap()]);

@@ -556,7 +556,7 @@ fn an_answer_has_only_so_many_calls() {
 
 /// Where only the next call shows that the last one has ended, that is not a call that failed.
 #[test]
-fn the_call_behind_the_last_one_is_not_begun() {
+fn no_call_begins_after_the_last_allowed_one() {
     let open = |city: &str| weather(city).replace("\n### TOOL_CALL_END ###", "\n");
     let object = |city: &str| weather(city).lines().nth(1).unwrap().to_owned();
     let between = format!("### TOOL_CALL_START ###\n{}\n{}\n### TOOL_CALL_END ###", object("Rome"), object("Oslo"));
@@ -573,7 +573,7 @@ fn the_call_behind_the_last_one_is_not_begun() {
 
 /// A model calls tools that its prompt does not name.
 #[test]
-fn a_call_that_is_not_allowed_is_told_once_and_never_executed() {
+fn a_call_that_is_not_allowed_is_reported_once_and_never_executed() {
     for second in [weather("Rome"), "It is sunny.".to_owned()] {
         let (mut session, mut agent, asked) = prepared([weather("Rome").as_str(), second.as_str(), "I cannot."]);
         session.options_mut().tool_choice = ToolChoice::None;
@@ -591,7 +591,7 @@ fn a_call_that_is_not_allowed_is_told_once_and_never_executed() {
 }
 
 #[test]
-fn an_answer_that_was_cut_off_behind_a_quoted_marker_holds_no_whole_call() {
+fn an_answer_cut_off_after_a_quoted_marker_has_no_complete_call() {
     let answer =
         "### TOOL_CALL_START ###\n{\"name\": \"weather\", \"arguments\": {\"city\": \"see ### TOOL_CALL_END ###";
     let engine = || ScriptedEngine::from_texts(info("main"), [answer]);
@@ -610,7 +610,7 @@ fn an_answer_that_was_cut_off_behind_a_quoted_marker_holds_no_whole_call() {
 }
 
 #[test]
-fn tools_that_the_prompt_does_not_show_are_told() {
+fn tools_that_the_prompt_does_not_show_are_reported() {
     let notices = |template: &str, format: Option<&str>, tools: bool| {
         let format = format.map(|source| Format::parse_declaration(source).unwrap().unwrap());
         let template = ChatTemplate::new("own.jinja", template).unwrap();
@@ -634,7 +634,7 @@ fn tools_that_the_prompt_does_not_show_are_told() {
 }
 
 #[test]
-fn an_empty_answer_is_told() {
+fn an_empty_answer_is_reported() {
     let (mut session, mut agent, _) = prepared([weather("Rome").as_str(), ""]);
     let (outcome, _) = run(&mut session, &mut agent, "?");
     assert_eq!(outcome.status, Status::Done);

@@ -35,7 +35,7 @@ fn a_run_holds_the_tools_that_its_suite_names_by_path() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn a_suite_of_ones_own_from_init_to_report() {
+fn a_users_own_suite_from_init_to_report() {
     let home = tempfile::tempdir().unwrap();
     let suite = home.path().join("cases.jsonl");
     let init = run(callwright(home.path()).args(["bench", "init"]).arg(&suite));
@@ -127,7 +127,7 @@ fn a_suite_of_ones_own_from_init_to_report() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn what_broke_is_told_and_no_success() {
+fn failures_are_reported_and_are_no_success() {
     let home = tempfile::tempdir().unwrap();
     let template = home.path().join("strict.jinja");
     std::fs::write(&template, "{{ raise_exception('nothing to write') }}").unwrap();
@@ -272,7 +272,7 @@ fn prompts_that_do_not_fit_are_an_outcome() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn wrong_options_are_told() {
+fn wrong_options_are_reported() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, message) in [
         (&["--fail-under", "95"][..], "the share is no number from 0 to 1"),

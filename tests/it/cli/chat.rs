@@ -321,7 +321,7 @@ pub mod terminal {
 
     #[test]
     #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-    fn what_is_pasted_behind_a_command_is_read() {
+    fn text_that_is_pasted_after_a_command_is_read() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("chat.json");
         let Some(mut terminal) = Terminal::chat(home.path(), &["--max-tokens", "4"]) else { return };

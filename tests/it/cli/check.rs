@@ -177,7 +177,7 @@ fn a_format_is_native_where_the_template_writes_what_it_reads() {
 }
 
 #[test]
-fn a_template_without_a_declaration_is_told_what_it_writes() {
+fn the_report_says_what_a_template_without_a_declaration_writes() {
     let home = tempfile::tempdir().unwrap();
     let source = template("styles.jinja").source().split_once("---#}").unwrap().1.to_owned();
     let path = home.path().join("silent.jinja");

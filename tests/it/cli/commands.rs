@@ -84,7 +84,7 @@ fn colour_is_for_terminals() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn what_cut_an_answer_off_is_said() {
+fn the_reason_why_an_answer_was_cut_off_is_reported() {
     let home = tempfile::tempdir().unwrap();
     for (limit, said) in [
         (["--max-tokens", "3"], "note: the answer was cut off by --max-tokens 3; a larger number lets it go on\n"),
@@ -159,7 +159,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 #[cfg(target_os = "linux")]
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn output_that_cannot_be_written_is_said_and_complaints_that_cannot_are_no_panic() {
+fn output_that_cannot_be_written_is_an_error_and_messages_that_cannot_are_no_panic() {
     let home = tempfile::tempdir().unwrap();
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let ran = |args: &[&str], out: Stdio, err: Stdio| {
@@ -205,7 +205,7 @@ fn a_signal_before_there_is_an_answer_ends_the_program_at_once() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn more_context_threads_or_gpus_than_there_are_is_said() {
+fn asking_for_more_context_threads_or_gpus_than_exist_is_reported() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", "4096"]));
     assert_eq!(ran.code, 0);
@@ -276,7 +276,7 @@ fn a_question_is_read_from_standard_input() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn a_placeholder_stands_for_an_image_and_is_reported() {
+fn an_image_becomes_a_placeholder_and_is_reported() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("messages.json");
     let content =
@@ -304,7 +304,7 @@ fn a_prompt_is_printed_to_the_byte() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn what_llama_cpp_refuses_is_said_with_its_reason() {
+fn what_llama_cpp_refuses_is_reported_with_its_reason() {
     let home = tempfile::tempdir().unwrap();
     let bundled = concat!(env!("CARGO_MANIFEST_DIR"), "/models/callwright-tiny.gguf");
     let mut model = std::fs::read(bundled).unwrap();

@@ -86,7 +86,7 @@ fn parse_takes_a_file() {
 /// A file whose header is whole and whose weights are not: whatever is said of other things was said before loading them.
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn what_is_wrong_is_said_before_the_weights_are_loaded() {
+fn errors_are_reported_before_the_weights_are_loaded() {
     let home = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         std::fs::write(home.path().join(name), text).unwrap();

@@ -211,7 +211,7 @@ fn no_call_begins_after_so_much_text() {
 }
 
 #[test]
-fn a_grammar_of_ones_own_holds_the_whole_answer() {
+fn the_whole_answer_follows_a_users_grammar() {
     let mut session = Session::new(Box::new(scripted("maybe")), None, None).unwrap();
     session.options_mut().grammar = Some(Grammar { lark: "start: \"yes\" | \"no\"\n".into(), ..Grammar::default() });
     let reply = session.ask("Well?").unwrap();

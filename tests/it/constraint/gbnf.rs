@@ -83,7 +83,7 @@ fn what_can_be_read_in_one_piece_is() {
 }
 
 #[test]
-fn what_is_wrong_with_a_grammar_is_said_with_its_place() {
+fn an_error_in_a_grammar_names_its_place() {
     let broken = [
         "root ::= item\nitems ::= \"a\"",
         "item ::= \"a\"",

@@ -245,7 +245,7 @@ fn conformance_schemas_accept_and_reject_what_they_should() {
 }
 
 #[test]
-fn what_is_not_enforced_is_said_and_the_rest_is() {
+fn keywords_that_are_not_enforced_are_reported_and_the_others_are_enforced() {
     let schema = json!({"type": "object", "properties": {
         "a": {"type": "string", "pattern": "^(?!x)[a-z]+$", "maxLength": 4},
         "b": {"type": "array", "items": {"type": "integer"}, "uniqueItems": true},

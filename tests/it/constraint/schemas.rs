@@ -74,7 +74,7 @@ fn a_reference_leads_where_it_says_in_every_notation() {
 }
 
 #[test]
-fn what_a_notation_cannot_hold_to_is_said() {
+fn keywords_that_a_notation_cannot_enforce_are_reported() {
     let tool = tool(json!({"type": "object", "minProperties": 2, "maxProperties": 3, "properties": {
         "map": {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
         "pair": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "uniqueItems": true},

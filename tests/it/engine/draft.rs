@@ -175,7 +175,7 @@ fn the_bundled_model_answers_the_same_with_and_without_drafts() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn a_batch_has_the_logits_behind_each_of_its_tokens() {
+fn a_batch_has_the_logits_after_each_of_its_tokens() {
     let tokens: Vec<Token> = (0..40).map(|i| Token(100 + i * 7 % 900)).collect();
     let (mut single, mut batch) = (one_thread(), one_thread());
     for engine in [&mut single, &mut batch] {

@@ -155,7 +155,7 @@ fn what_is_no_token_is_refused_before_llama_cpp_sees_it() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn loading_tells_its_progress() {
+fn loading_reports_its_progress() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let options = LoadOptions::default()
         .with(|options| options.on_progress = Some(Box::new(move |part| sender.send(part).unwrap())));

@@ -207,7 +207,7 @@ fn an_answer_that_ends_abnormally_is_an_error() {
 }
 
 #[test]
-fn in_chat_mode_calls_without_numbers_are_told_apart() {
+fn in_chat_mode_calls_without_an_index_are_distinguished() {
     let call = |id: &str, city: &str| {
         let function = json!({"name": "get_weather", "arguments": format!("{{\"city\": \"{city}\"}}")});
         json!({"tool_calls": [{"id": id, "function": function}]})
@@ -543,7 +543,7 @@ fn in_chat_mode_a_call_that_the_server_did_not_read_is_reported() {
 }
 
 #[test]
-fn in_chat_mode_the_server_is_told_which_call_is_required() {
+fn in_chat_mode_the_request_names_the_required_call() {
     let deltas = vec![delta(0, "get_weather", "{\"city\": \"Oslo\"}")];
     let server = ModelServer::start([Answer::Deltas(deltas.clone(), "tool_calls"), Answer::Deltas(deltas, "stop")]);
     for (choice, sent) in [

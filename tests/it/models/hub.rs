@@ -188,7 +188,7 @@ fn content_of_another_commit_is_not_fetched_again() {
 }
 
 #[test]
-fn a_wrong_sum_is_told_before_the_download_where_the_hub_publishes_one() {
+fn a_wrong_checksum_is_reported_before_the_download_where_the_hub_publishes_one() {
     let setup = Setup::new();
     let mut file = setup.file();
     file.sha256 = vec!["0".repeat(64)];

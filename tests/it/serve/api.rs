@@ -401,7 +401,7 @@ fn a_call_that_is_cut_off_is_in_no_tool_calls() {
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_said() {
+fn errors_in_a_request_are_reported() {
     let server = Server::start(&["--max-body", "10K"]);
     let chat = "/v1/chat/completions";
     let long = format!("{{\"messages\": \"{}\"}}", "x".repeat(20_000));

@@ -60,7 +60,7 @@ fn allow_many() -> usize {
 }
 
 #[test]
-fn http_2_is_not_spoken() {
+fn http_2_is_refused() {
     let server = Server::start(&[]);
     let answer = raw(&server, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer:?}");
@@ -173,7 +173,7 @@ fn clients_that_do_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn a_client_that_has_said_all_gets_its_answer() {
+fn a_client_that_closes_its_sending_half_gets_its_answer() {
     let server = Server::start(&[]);
     for path in ["/v1/chat/completions", "/v1/completions", "/nothing"] {
         let body = if path == "/v1/completions" { json!({"prompt": "Once", "max_tokens": 300}) } else { weather() };

@@ -47,7 +47,7 @@ fn the_format_of_the_family_is_used_where_the_template_writes_only_tools() {
 }
 
 #[test]
-fn the_vocabulary_and_the_architecture_tell_the_family() {
+fn the_family_follows_from_vocabulary_and_architecture() {
     let is_token = |text: &str| matches!(text, "<tool_call>" | "</tool_call>");
     let chosen = |architecture, tokens: bool, source| {
         let is_token: Option<&dyn Fn(&str) -> bool> = if tokens { Some(&is_token) } else { None };
@@ -63,7 +63,7 @@ fn the_vocabulary_and_the_architecture_tell_the_family() {
 }
 
 #[test]
-fn two_tokens_of_one_format_tell_the_family_even_if_its_other_markers_are_plain_text() {
+fn two_tokens_of_one_format_identify_the_family_even_if_its_other_markers_are_plain_text() {
     let chosen = |tokens: &'static [&str]| {
         let is_token = move |text: &str| tokens.contains(&text);
         format_for(&template(PLAIN), None, Clues { architecture: "", is_token: Some(&is_token) })

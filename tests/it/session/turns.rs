@@ -215,7 +215,7 @@ fn a_constrained_call_is_never_cut_off() {
 
 /// What becomes of a call whose end marker is missing, whose tool is in other case, and whose number is a string.
 #[test]
-fn each_step_of_mending_can_be_switched_off() {
+fn each_step_of_recovery_can_be_switched_off() {
     let tools =
         r#"[{"name": "wait", "parameters": {"type": "object", "properties": {"seconds": {"type": "integer"}}}}]"#;
     let mut came = Vec::new();
@@ -275,7 +275,7 @@ fn a_prompt_that_does_not_fit_says_what_takes_the_room() {
 }
 
 #[test]
-fn a_model_without_a_template_is_prompted_as_chatml_and_the_user_told() {
+fn a_model_without_a_template_is_prompted_as_chatml_and_this_is_reported() {
     let mut session = session(["Hello."]);
     insta::assert_snapshot!(session.notices().join("\n"));
     session.set_messages(vec![Message::user("Hi")]).unwrap();
@@ -322,7 +322,7 @@ fn reserved_text_from_outside_is_literal_in_the_prompt() {
 
 /// A tool that wrote the markup around results could invent results.
 #[test]
-fn what_stands_around_results_is_broken_up_in_them() {
+fn markup_that_surrounds_results_is_broken_up_inside_them() {
     let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no such role') }}{% endif %}\
                   {{ m.role }}: {{ m.content }}\n{% endfor %}";
     let prompt = |result: &str| {
@@ -392,7 +392,7 @@ fn a_recorded_run_is_repeated_bit_for_bit_without_its_engine() {
 }
 
 #[test]
-fn what_is_no_recording_is_said_with_its_line() {
+fn a_broken_recording_is_an_error_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let mut session = session(["Yes."]);
