@@ -279,7 +279,7 @@ fn wrong_options_are_reported() {
         (&["--fail-under", "0.9:format"], "there is no score \"format\""),
         (&["--fail-under", "0.9:acuracy"], "did you mean accuracy?"),
         (&["--suite", "nowhere.jsonl"], "there is no suite \"nowhere.jsonl\""),
-        (&["--temp", "0", "--temp", "0"], "a configuration is there twice"),
+        (&["--temp", "0", "--temp", "0"], "duplicate configuration"),
         (&["--temp", "0.5", "--temp", "0.5"], "--temp 0.5 was given twice"),
         (&["--constrain", "off", "--constrain", "off"], "--constrain off was given twice"),
         (&["--tool-choice", "auto", "--tool-choice", "auto"], "--tool-choice auto was given twice"),
