@@ -119,3 +119,20 @@ fn results_have_the_ids_that_the_format_gives_calls() {
         }
     }
 }
+
+#[test]
+#[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
+fn a_session_knows_the_headers_of_the_conformance_templates() {
+    let answer = "Aft. Passengers wait.";
+    for (name, source) in crate::data::conformance_templates() {
+        let template = ChatTemplate::new(name.as_str(), source).unwrap();
+        let info = ModelInfo { context_train: 16_384, ..ModelInfo::default() };
+        let mut session =
+            Session::new(Box::new(ScriptedEngine::from_texts(info, [answer])), Some(template), None).unwrap();
+        let Ok(reply) = session.ask("When does the ferry leave?") else { continue };
+        let reasoning = reply.message.reasoning.unwrap_or_default();
+        let read = format!("{reasoning}{}", reply.message.content);
+        // A beginning of the answer that Apriel 1.6 is given.
+        assert_eq!(read.trim_start_matches("Here are my reasoning steps:\n"), answer, "{name}");
+    }
+}

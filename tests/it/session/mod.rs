@@ -2,7 +2,6 @@
 
 mod choose;
 mod decision;
-mod headers;
 mod inferred;
 mod no_call;
 mod reading;

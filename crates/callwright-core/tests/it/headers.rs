@@ -1,29 +1,15 @@
 //! The header of the assistant's turn, which a prompt ends with, is no part of an answer.
 
-use crate::data::conformance;
-use callwright::Session;
-use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
-use callwright::format::Format;
-use callwright::message::Message;
-use callwright::parse::{Parser, ParserOptions};
-use callwright::template::{ChatTemplate, RenderRequest};
-use callwright::tool::{Tool, Tools};
+use crate::data::conformance_templates;
+use callwright_core::format::Format;
+use callwright_core::message::Message;
+use callwright_core::parse::{Parser, ParserOptions};
+use callwright_core::template::{ChatTemplate, RenderRequest};
+use callwright_core::tool::{Tool, Tools};
 use serde_json::{Map, json};
 
 const QUESTION: &str = "When does the ferry leave?";
 const ANSWER: &str = "Aft. Passengers wait.";
-
-/// The chat templates of many models.
-pub(crate) fn templates() -> Vec<(String, ChatTemplate)> {
-    let files = std::fs::read_dir(conformance().join("templates")).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "jinja")).collect();
-    files.sort();
-    let read = |path: &std::path::PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        (name.clone(), ChatTemplate::new(name, std::fs::read_to_string(path).unwrap()).unwrap())
-    };
-    files.iter().map(read).collect()
-}
 
 /// What a prompt ends with: from the end of the question on, and what the generation prompt adds.
 fn tails(template: &ChatTemplate, tools: Option<&Tools>, switches: &[(&str, bool)]) -> Vec<String> {
@@ -60,7 +46,8 @@ fn no_header_of_the_conformance_templates_is_part_of_an_answer() {
     let tool = Tool::new("find_ferries", "Looks departures up", None);
     let tools = Tools::new([tool]).unwrap();
     let (mut report, mut count) = (String::new(), 0);
-    for (name, template) in templates() {
+    for (name, source) in conformance_templates() {
+        let template = ChatTemplate::new(name.as_str(), source).unwrap();
         let own = Format::of_template(&template).ok();
         let switches: [&[(&str, bool)]; 5] = [
             &[],
@@ -107,21 +94,6 @@ fn no_header_of_the_conformance_templates_is_part_of_an_answer() {
         }
     }
     assert!(report.is_empty(), "{} of {count}:\n{report}", report.lines().count());
-}
-
-#[test]
-#[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
-fn a_session_knows_the_headers_of_the_conformance_templates() {
-    for (name, template) in templates() {
-        let info = ModelInfo { context_train: 16_384, ..ModelInfo::default() };
-        let mut session =
-            Session::new(Box::new(ScriptedEngine::from_texts(info, [ANSWER])), Some(template), None).unwrap();
-        let Ok(reply) = session.ask(QUESTION) else { continue };
-        let reasoning = reply.message.reasoning.unwrap_or_default();
-        let answer = format!("{reasoning}{}", reply.message.content);
-        // A beginning of the answer that Apriel 1.6 is given.
-        assert_eq!(answer.trim_start_matches("Here are my reasoning steps:\n"), ANSWER, "{name}");
-    }
 }
 
 /// Headers that look like no others.
