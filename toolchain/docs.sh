@@ -1,9 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation site in target/docs/site: the book, the API of both crates beside it, and pictures of the report and
-# of the server's page, where a browser is installed.
-# usage: toolchain/docs.sh PROGRAM
+# Builds the documentation site in target/docs/site: the book, and the API of both crates beside it.
 set -euo pipefail
-program=$(realpath "$1")
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -19,33 +16,14 @@ if [ "$("$work/tools/bin/mdbook" --version 2>/dev/null)" != "mdbook v$mdbook" ] 
 fi
 rm -rf "$work/tools/target" "$work/source" "$work/site"
 cp -r docs "$work/source"
-
-# Pictures are made anew each time, so none is kept in the repository; the pages have a comment in their place.
-if command -v python3 >/dev/null; then
-    toolchain/pictures.py "$program" "$work/source/pictures"
-else
-    echo "SKIPPED the pictures: Python 3 is not installed" >&2
-fi
-for picture in "$work"/source/pictures/*.png; do
-    [ -e "$picture" ] || continue
-    name=$(basename "$picture")
-    sed -i "s#<!-- picture: $name: \(.*\) -->#![\1](pictures/$name)#" "$work"/source/*.md
-    grep -qF "](pictures/$name)" "$work"/source/*.md || { echo "error: no page shows $name" >&2; exit 1; }
-done
-
 # Files that are not pages are read in the repository.
 repository=$(sed -n 's/^repository = "\(http.*\)"$/\1/p' Cargo.toml)
 sed -i "s#](\.\./#](${repository}/blob/main/#g" "$work"/source/*.md
 
 RUSTDOCFLAGS="-D warnings" "$cargo" doc --quiet --release --locked --no-deps -p callwright-core -p callwright
-cat >"$work/source/api.md" <<'END'
-# API
-
-- [callwright](api/callwright/index.html): the library
-- [callwright-core](api/callwright_core/index.html): chat templates, formats and the parser alone
-END
+printf '# API\n\n- [%s](api/%s/index.html): %s\n' callwright callwright 'the library' >"$work/source/api.md"
+printf -- '- [%s](api/%s/index.html): %s\n' callwright-core callwright_core 'chat templates, formats and the parser alone' >>"$work/source/api.md"
 echo '- [API](api.md)' >>"$work/source/SUMMARY.md"
 "$work/tools/bin/mdbook" build --dest-dir "$work/site" "$work/source"
 cp -r "$target/doc" "$work/site/api"
-toolchain/links.py "$work/site"
 echo "$work/site/index.html"

@@ -10,19 +10,12 @@ tests() {
 
 # outside KIND NEEDED COMMAND…: the tests of that kind where the command succeeds.
 outside() {
-    if "${@:3}"; then
+    if "${@:3}" >/dev/null; then
         echo "Tests of kind $1:"
         tests "$1" --show-output
     else
         echo "SKIPPED $(tests "$1" --list | grep -c ': test$') tests of kind $1: $2"
     fi
-}
-
-has_any() {
-    for program in "$@"; do
-        ! command -v "$program" >/dev/null || return 0
-    done
-    return 1
 }
 
 # Absolute: a test runs in its package's folder.
@@ -32,6 +25,6 @@ export CALLWRIGHT_CONFORMANCE CALLWRIGHT_BFCL
 
 outside conformance "CALLWRIGHT_CONFORMANCE names no folder with the conformance data" test -e "$CALLWRIGHT_CONFORMANCE/renders.jsonl"
 outside bfcl "CALLWRIGHT_BFCL names no folder with BFCL's data" test -e "$CALLWRIGHT_BFCL/verdicts.jsonl"
-outside browser "neither chromium nor google-chrome is installed" has_any chromium chromium-browser google-chrome
-outside python "Python 3 is not installed" has_any python3 target/training-venv/bin/python
+outside browser "neither chromium nor google-chrome is installed" sh -c 'command -v chromium || command -v chromium-browser || command -v google-chrome'
+outside python "Python 3 is not installed" command -v python3
 outside real_model "SmolLM2-135M is not in the hub's cache; make real-models fetches it" toolchain/real_models.py --only-check smollm2-135m

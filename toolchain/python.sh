@@ -5,8 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-}
-target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-work=$target/python
+work=$(realpath -m "${CARGO_TARGET_DIR:-target}")/python
 crate=crates/callwright-python
 staged=$crate/python/callwright/program
 mkdir -p "$work"
@@ -16,8 +15,7 @@ skip() {
     exit 0
 }
 
-command -v python3 >/dev/null || skip "Python 3 is not installed"
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' || skip "Python is older than 3.9"
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' || skip "Python 3.9 or newer is not installed"
 [ -x "$work/tools/bin/python" ] || python3 -m venv "$work/tools" 2>"$work/tools.log" || skip "Python has no module venv"
 "$work/tools/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.9,<2' 2>>"$work/tools.log" ||
     skip "maturin cannot be fetched"
@@ -31,19 +29,13 @@ if [ -n "$program" ]; then
 fi
 
 # Not for this machine's processor alone, as other builds here are; so it has a folder of its own.
-case $(uname -m) in
-    x86_64 | amd64) processor=x86-64 ;;
-    *) processor=generic ;;
-esac
+processor=generic
+[ "$(uname -m)" != x86_64 ] || processor=x86-64
 RUSTFLAGS="-C target-cpu=$processor" CARGO_TARGET_DIR=$work/target "$work/tools/bin/maturin" build --quiet --release --locked \
     --manifest-path "$crate/Cargo.toml" --out "$work/wheels"
 wheels=("$work"/wheels/*.whl)
-size=$(stat -c %s "${wheels[0]}" 2>/dev/null || stat -f %z "${wheels[0]}")
-echo "${wheels[0]}: $size bytes"
-if [ "$size" -gt 40000000 ]; then
-    echo "error: the wheel is larger than 40 MB" >&2
-    exit 1
-fi
+ls -l "${wheels[0]}"
+[ -z "$(find "${wheels[0]}" -size +40000000c)" ] || { echo "error: the wheel is larger than 40 MB" >&2; exit 1; }
 
 # An environment that knows neither the sources nor a compiler.
 rm -rf "$work/venv"

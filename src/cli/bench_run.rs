@@ -238,7 +238,7 @@ impl RunArgs {
             let id = &configurations[index].0.id;
             if configurations[..index].iter().any(|(other, _)| other.id == *id) {
                 let values = configurations[index].0.values().join(", ");
-                return Err(Error::new(ErrorKind::Config, format!("a configuration is there twice: {values}"))
+                return Err(Error::new(ErrorKind::Config, format!("duplicate configuration: {values}"))
                     .hint(match self.given_twice() {
                         Some((option, value)) => format!("--{option} {value} was given twice"),
                         None => {

@@ -169,7 +169,7 @@ struct ConstraintOptions {
     #[arg(long, value_name = "P", value_parser = probability, help_heading = "Constraint", allow_negative_numbers = true)]
     no_call_below: Option<f64>,
 
-    /// Let the model write up to N tokens before its first call, and none begin later; a required call begins then
+    /// Allow up to N tokens of text before the first call; then force a required call, or suppress an optional one
     /// [default: 0 before a required call; else no limit]
     #[arg(long, value_name = "N", help_heading = "Constraint", allow_negative_numbers = true)]
     max_preamble: Option<usize>,

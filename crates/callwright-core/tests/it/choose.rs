@@ -9,6 +9,8 @@ use callwright_core::template::{ChatTemplate, RenderRequest};
 use callwright_core::tool::Tools;
 use std::sync::Arc;
 
+const PLAIN: &str = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}";
+
 fn template(source: &str) -> ChatTemplate {
     ChatTemplate::new("chat.jinja", source).unwrap()
 }
@@ -155,4 +157,71 @@ fn slips_in_a_template_are_remarked() {
         found[1].starts_with("the prompt shows the model doubled braces, as for Python's format: {{\"name\": <name>}}")
     );
     assert_eq!(remarks(&turns("{\"name\": {\"a\": {}}}", BARE)), [""; 0]);
+}
+
+#[test]
+fn the_family_follows_from_vocabulary_and_architecture() {
+    let is_token = |text: &str| matches!(text, "<tool_call>" | "</tool_call>");
+    let chosen_by = |architecture, tokens: bool, source| {
+        let is_token: Option<&dyn Fn(&str) -> bool> = if tokens { Some(&is_token) } else { None };
+        let choice = format_for(&template(source), None, Clues { architecture, is_token }).unwrap();
+        (choice.format.name.clone(), choice.origin, choice.describe())
+    };
+    let (name, origin, said) = chosen_by("", true, PLAIN);
+    assert_eq!((name.as_str(), origin), ("hermes", Origin::Family));
+    assert_eq!(said, "format hermes, because the model's vocabulary has <tool_call>, </tool_call>");
+    let (name, _, said) = chosen_by("lfm2moe", false, PLAIN);
+    assert_eq!((name.as_str(), said.as_str()), ("lfm2", "format lfm2, because the model's architecture is lfm2moe"));
+    assert_eq!(chosen_by("llama", false, PLAIN).1, Origin::Default);
+}
+
+#[test]
+fn two_tokens_of_one_format_identify_the_family_even_if_its_other_markers_are_plain_text() {
+    let chosen_by = |tokens: &'static [&str]| {
+        let is_token = move |text: &str| tokens.contains(&text);
+        format_for(&template(PLAIN), None, Clues { architecture: "", is_token: Some(&is_token) })
+            .unwrap()
+            .format
+            .name
+            .clone()
+    };
+    assert_eq!(chosen_by(&["<seed:tool_call>", "</seed:tool_call>", "<seed:think>"]), "seed-oss");
+    assert_eq!(chosen_by(&["<minimax:tool_call>", "</minimax:tool_call>"]), "minimax-m2");
+    assert_eq!(chosen_by(&["<tool_call>", "</tool_call>", "<response>", "</response>"]), "ernie-4.5");
+    assert_eq!(chosen_by(&["<seed:tool_call>"]), "delimited");
+}
+
+#[test]
+#[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
+fn conformance_families_get_their_built_in_format() {
+    let expected = [
+        ("openai-gpt-oss-120b.jinja", "gpt-oss", "template"),
+        ("LFM2-8B-A1B.jinja", "lfm2", "calls"),
+        ("deepseek-ai-DeepSeek-V3.1.jinja", "deepseek-v3.1", "section"),
+        ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "deepseek-r1", "section"),
+    ];
+    let mut found_families = 0;
+    for (file, source) in crate::data::conformance_templates() {
+        let Some((_, name, writes)) = expected.iter().find(|(known, ..)| *known == file) else { continue };
+        let choice = chosen(&source);
+        let found = match choice.writes {
+            Writes::Template(_) => "template",
+            Writes::Calls => "calls",
+            _ => "section",
+        };
+        assert_eq!((choice.format.name.as_str(), choice.origin, found), (*name, Origin::Family, *writes), "{file}");
+        found_families += 1;
+    }
+    assert_eq!(found_families, expected.len());
+}
+
+#[test]
+fn the_sections_of_all_built_in_formats_teach_their_markers() {
+    let plain = ChatTemplate::builtin("chatml").unwrap().unwrap();
+    for builtin in Format::builtins() {
+        let section = ChatTemplate::new(builtin.name, builtin.format().source()).unwrap();
+        let mut subject = Subject::new(&plain, Some(builtin.format()));
+        subject.section = Some(&section);
+        assert_eq!(subject.check(None).unwrap().problems, [""; 0], "{}", builtin.name);
+    }
 }

@@ -42,3 +42,12 @@ pub fn conformance_rows(file: &str) -> Vec<(PathBuf, serde_json::Value)> {
 pub fn conformance_template(name: &str) -> Option<PathBuf> {
     all_conformance().iter().map(|folder| folder.join("templates").join(name)).find(|path| path.exists())
 }
+
+/// The chat templates of many models: names of files, and sources.
+pub fn conformance_templates() -> Vec<(String, String)> {
+    let files = std::fs::read_dir(conformance().join("templates")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "jinja")).collect();
+    files.sort();
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    files.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()
+}

@@ -12,6 +12,7 @@ mod formats;
 mod fuzz;
 #[cfg(feature = "grammar")]
 mod grammar_limits;
+mod headers;
 mod infer;
 mod lost_tags;
 mod message;

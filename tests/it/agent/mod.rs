@@ -1,0 +1,11 @@
+//! Tools that run, and runs with them.
+
+mod by_hand;
+mod context;
+mod effects;
+mod exec;
+mod execute;
+mod limits;
+#[cfg(feature = "mcp")]
+mod mcp_python;
+pub mod run;

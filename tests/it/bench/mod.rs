@@ -1,0 +1,3 @@
+//! `callwright bench`.
+
+mod command;

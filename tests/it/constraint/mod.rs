@@ -1,0 +1,8 @@
+//! Grammars, and answers that are held to them.
+
+mod answers;
+mod closing;
+mod gbnf;
+mod grammar;
+mod repeats;
+mod schemas;

@@ -1,0 +1,4 @@
+//! The documentation.
+
+mod commands;
+mod pages;

@@ -1,0 +1,13 @@
+//! Models here and on servers, their adapters, sampling and caches.
+
+mod draft;
+mod llama;
+mod lora;
+#[cfg(feature = "remote")]
+mod model_server;
+mod prompt_cache;
+#[cfg(feature = "llama")]
+mod real;
+#[cfg(feature = "remote")]
+mod remote;
+mod sampling;

@@ -1,0 +1,8 @@
+//! `callwright serve`.
+
+#[cfg(all(feature = "serve", feature = "bundled-model"))]
+mod api;
+#[cfg(all(feature = "serve", feature = "bundled-model", target_os = "linux"))]
+mod hostile;
+#[cfg(all(feature = "serve", feature = "bundled-model"))]
+mod page;
