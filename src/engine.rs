@@ -294,11 +294,6 @@ pub trait Engine: Send {
         Some(Box::new(|| vocabulary))
     }
 
-    /// Another context over the same model, for a second text beside the first; `None` if the engine has one only.
-    fn sibling(&self) -> Option<Box<dyn Engine>> {
-        None
-    }
-
     /// Whether a token ends the model's turn.
     fn is_end(&self, token: Token) -> bool;
 

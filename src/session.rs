@@ -378,7 +378,6 @@ impl Session {
     /// vocabulary.
     pub(crate) fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
-        self.deciding.forget_engine();
     }
 
     /// Lets the model answer. `on_event` gets each event when it happens.

@@ -327,7 +327,6 @@ impl RunArgs {
             lora: self.adapters(model.entry())?,
             context: self.ctx,
             call_threshold: self.call_threshold.or(model.entry().call_threshold),
-            call_weights: model.entry().call_weights,
             no_call_below: self.no_call_below.or(model.entry().no_call_below),
             ..Configuration::new(&loaded.model, &session)
         };

@@ -119,7 +119,6 @@ impl GenerationOptions {
             },
             constrain: self.constraint.constrain.into(),
             call_threshold: self.constraint.call_threshold.or(entry.call_threshold),
-            call_weights: entry.call_weights,
             no_call_below: self.constraint.no_call_below.or(entry.no_call_below),
             grammar,
             response_format,

@@ -363,10 +363,6 @@ impl Engine for LlamaEngine {
         self.words.longest()
     }
 
-    fn sibling(&self) -> Option<Box<dyn Engine>> {
-        Some(Box::new(self.share()))
-    }
-
     fn vocabulary(&self) -> Option<Vocabulary> {
         Some(self.words.vocabulary()())
     }

@@ -317,7 +317,6 @@ impl Chat {
         options.response_format.clone_from(&self.body.response_format);
         if own.format.is_none() {
             options.call_threshold = options.call_threshold.or(entry.call_threshold);
-            options.call_weights = entry.call_weights;
             options.no_call_below = options.no_call_below.or(entry.no_call_below);
         }
         options.call_threshold = own.call_threshold.or(options.call_threshold);
