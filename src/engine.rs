@@ -151,7 +151,8 @@ pub enum FlashAttention {
 }
 
 /// How the KV cache stores a number. Fewer bits need less memory, and lose some accuracy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub enum CacheType {

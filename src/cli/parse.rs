@@ -1,6 +1,6 @@
 //! `callwright parse`: reads a model's text as the engine does.
 
-use super::generation::OtherFormsArg;
+use super::generation::other_forms;
 use super::input::ToolsOptions;
 use super::option_names::in_fields;
 use super::stdin::{Source, batch};
@@ -12,7 +12,7 @@ use callwright::format::Format;
 use callwright::message::Conversation;
 use callwright::parse::event::Event;
 use callwright::parse::reader::{Finished, Reader};
-use callwright::parse::{ParserOptions, ReasoningOutput};
+use callwright::parse::{OtherForms, ParserOptions, ReasoningOutput};
 use callwright::template::ChatTemplate;
 use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
@@ -65,8 +65,8 @@ pub struct ParseArgs {
     repair: Repair,
 
     /// Read calls of known tools in other forms than the format's, such as JSON in a code fence, or only report them
-    #[arg(long, value_name = "read|report|off", default_value = "read")]
-    other_forms: OtherFormsArg,
+    #[arg(long, value_name = "read|report|off", default_value = "read", value_parser = other_forms())]
+    other_forms: OtherForms,
 
     /// Read the conversation from a file: a call in another form that a tool's result has is a quotation
     #[arg(long, value_name = "FILE")]
@@ -111,7 +111,7 @@ struct Case {
     prompt_tail: Option<String>,
     input: String,
     reasoning: Option<Reasoning>,
-    other_forms: Option<OtherFormsArg>,
+    other_forms: Option<OtherForms>,
     #[serde(default)]
     partial: bool,
     messages: Option<Value>,
@@ -173,7 +173,7 @@ fn format(template: Option<&str>, format: &str) -> Result<(Option<Format>, Strin
     Ok((format, String::new()))
 }
 
-fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms: OtherFormsArg) -> ParserOptions {
+fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms: OtherForms) -> ParserOptions {
     let reasoning = match reasoning {
         Reasoning::Separate => ReasoningOutput::Separate,
         Reasoning::Text => ReasoningOutput::InText,
@@ -182,7 +182,7 @@ fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms:
         set.repair = repair == Repair::On;
         set.prompt_tail = prompt_tail.to_owned();
         set.reasoning = reasoning;
-        set.other_forms = other_forms.into();
+        set.other_forms = other_forms;
     })
 }
 
