@@ -58,7 +58,6 @@ pub use self::{
     options::{ContextPolicy, Options, ToolChoice},
     select::SelectedTools,
 };
-pub(crate) use event::notes;
 
 /// A conversation with one model.
 ///

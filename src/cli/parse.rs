@@ -6,15 +6,15 @@ use super::option_names::in_fields;
 use super::stdin::{Source, batch};
 use super::{DONE, notice, screen};
 use anyhow::Result;
+use callwright::Tools;
 use callwright::agent::exec::Executor;
 use callwright::choose::Reading;
 use callwright::format::Format;
 use callwright::message::Conversation;
 use callwright::parse::event::Event;
-use callwright::parse::reader::{Finished, Reader};
+use callwright::parse::reader::Reader;
 use callwright::parse::{OtherForms, ParserOptions, ReasoningOutput};
 use callwright::template::ChatTemplate;
-use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -146,10 +146,10 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         reader.push(&buffer[..count], &mut |event| show(&event))?;
     }
     let (message, broken) = if args.partial {
-        (partial_message(&reader), reader.broken_so_far())
+        (shown(reader.to_json()), reader.broken_so_far())
     } else {
         let finished = reader.finish(&mut |event| show(&event))?;
-        (message(&finished), finished.broken)
+        (shown(finished.to_json()), finished.broken)
     };
     if let Some(broken) = broken.filter(|_| args.output == Output::Events) {
         notice(&broken);
@@ -198,8 +198,8 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;
     reader.push(case.input.as_bytes(), &mut |_| ())?;
     let mut message = match case.partial {
-        true => partial_message(&reader),
-        false => message(&reader.finish(&mut |_| ())?),
+        true => shown(reader.to_json()),
+        false => shown(reader.finish(&mut |_| ())?.to_json()),
     };
     if !notices.is_empty() {
         message["tools_notices"] = json!(notices);
@@ -207,23 +207,10 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     Ok(message)
 }
 
-/// The message in OpenAI's form, with its diagnostics.
-fn message(finished: &Finished) -> Value {
-    let notes = session::notes(&finished.parsed);
-    with_notes(finished.parsed.to_json(), finished.origin, finished.broken.as_deref(), &notes)
-}
-
-/// The same of a text that stops early.
-fn partial_message(reader: &Reader) -> Value {
-    with_notes(reader.so_far(), None, reader.broken_so_far().as_deref(), &[])
-}
-
-fn with_notes(mut value: Value, origin: Option<&str>, broken: Option<&str>, notes: &[session::Note]) -> Value {
-    if let Some(origin) = origin {
-        value["format"] = json!(origin);
+/// A message whose diagnostics have the names of the command line's options.
+fn shown(mut message: Value) -> Value {
+    for note in message["diagnostics"].as_array_mut().into_iter().flatten() {
+        *note = in_fields(note.take(), &["message"]);
     }
-    let broken = broken.map(|broken| json!(session::Note::plain("diagnostic", broken.to_owned())));
-    let notes = notes.iter().map(|note| in_fields(json!(note), &["message"]));
-    value["diagnostics"] = broken.into_iter().chain(notes).collect();
-    value
+    message
 }

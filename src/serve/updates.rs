@@ -78,8 +78,10 @@ impl Answer {
         notes: Vec<String>,
         trace: Option<Value>,
     ) -> Answer {
-        let notes = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes);
-        let notes = notes.map(|note| Note { message: with_fields(&note.message), ..note });
+        let notes = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes).map(|mut note| {
+            note.message = with_fields(&note.message);
+            note
+        });
         let mut message = message_to_json(&reply.message, &reply.calls);
         let whole: Vec<ParsedCall> = reply.calls.into_iter().filter(ParsedCall::is_whole).collect();
         let finish = match reply.finish_reason {

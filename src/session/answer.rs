@@ -1,7 +1,7 @@
 //! One answer of the model: from the conversation to the reply.
 
 use super::constrain;
-use super::event::{Cut, Event, FinishReason, Note, Reply, notes};
+use super::event::{Cut, Event, FinishReason, Note, Reply};
 use super::explain::NoCall;
 use super::listen::Listener;
 use super::prompt::{AnswerRequest, Written};
@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
 use crate::format::{Format, Marker};
 use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
-use crate::parse::{OtherForms, Parser, ParserOptions};
+use crate::parse::{OtherForms, Parser, ParserOptions, notes};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
