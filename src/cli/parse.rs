@@ -2,7 +2,7 @@
 
 use super::generation::other_forms;
 use super::input::ToolsOptions;
-use super::option_names::in_fields;
+use super::output::in_fields;
 use super::stdin::{Source, batch};
 use super::{DONE, notice, screen};
 use anyhow::Result;

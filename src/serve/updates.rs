@@ -1,11 +1,11 @@
 //! What a client gets of an answer while it is generated, and how it knows that the client is gone.
 
-use super::names::with_fields;
 use super::refusal::Refusal;
 use crate::generate::{TokenProbability, Usage};
 use crate::parse::event::Event as Parsed;
 use crate::parse::{ParsedCall, message_to_json};
 use crate::session::{Event, FinishReason, Note, Reply};
+use crate::setting::Front;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +79,7 @@ impl Answer {
         trace: Option<Value>,
     ) -> Answer {
         let notes = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes).map(|mut note| {
-            note.message = with_fields(&note.message);
+            note.message = Front::Server.message(&note.message).into_owned();
             note
         });
         let mut message = message_to_json(&reply.message, &reply.calls);

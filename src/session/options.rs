@@ -6,6 +6,7 @@ use crate::engine::sampler::Sampling;
 use crate::grammar::Grammar;
 use crate::message::ResponseFormat;
 use crate::parse::OtherForms;
+use crate::setting::Setting;
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
@@ -41,7 +42,7 @@ impl ToolChoice {
             "none" => Ok(ToolChoice::None),
             "required" if tools.is_empty() => {
                 Err(Error::new(ErrorKind::Tools, "a tool call is required, but there are no tools")
-                    .hint("`Session::set_tools` gives some"))
+                    .hint(Setting::SomeTools))
             }
             "required" => Ok(ToolChoice::Required),
             name if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.to_owned())),

@@ -67,6 +67,7 @@ mod serve_hostile;
 #[cfg(all(feature = "serve", feature = "bundled-model"))]
 mod serve_page;
 mod session;
+mod settings;
 mod stdin;
 mod terminal;
 mod tolerance;

@@ -4,6 +4,7 @@ use crate::source;
 use callwright_core::parse::event::Event;
 use callwright_core::parse::reader::Reader;
 use callwright_core::parse::{OtherForms, ParserOptions, ReasoningOutput};
+use callwright_core::setting::Setting;
 use callwright_core::tool::Notice;
 use callwright_core::{Error, ErrorKind, Format, Result, Tools};
 use serde::Deserialize;
@@ -168,7 +169,7 @@ pub fn parse(text: &[u8], tools: Option<Tools>, options: &ParseOptions) -> Resul
 fn with_notices(mut message: Value, notices: &[Notice]) -> Value {
     for note in message["diagnostics"].as_array_mut().into_iter().flatten() {
         if let Value::String(text) = &mut note["message"] {
-            *text = text.replace("`ModelBuilder::format`", "the option `format`");
+            *text = text.replace(Setting::Format.name(), "the option `format`");
         }
     }
     if !notices.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::Parsed;
 use super::event::{DiagnosticKind, Repair};
+use crate::setting::Setting;
 use serde::Serialize;
 
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
@@ -37,11 +38,11 @@ pub fn notes(parsed: &Parsed) -> Vec<Note> {
         ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
     });
     let diagnostics = parsed.diagnostics.iter().map(|diagnostic| {
-        let how = match diagnostic.kind {
-            DiagnosticKind::OtherForm { format: Some(_), .. } => " (`ModelBuilder::format` sets it)",
-            _ => "",
-        };
-        Note::plain("diagnostic", format!("{diagnostic}{how}"))
+        let mut message = diagnostic.to_string();
+        if let DiagnosticKind::OtherForm { format: Some(_), .. } = diagnostic.kind {
+            message += &format!(" ({} sets it)", Setting::Format);
+        }
+        Note::plain("diagnostic", message)
     });
     let problems = parsed.calls.iter().flat_map(|call| {
         call.problems.iter().map(move |problem| Note {
