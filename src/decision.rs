@@ -10,10 +10,6 @@
 //! The first factor is known as soon as the prompt is read. The others take one more batch, of as many tokens as the marker
 //! has, which is only decoded where it is asked for: see [`Options::measure_call`](crate::session::Options::measure_call).
 
-mod relevance;
-
-pub(crate) use relevance::{Question, batches, place};
-
 use crate::Result;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, Token};
@@ -39,50 +35,12 @@ pub struct CallProbability {
     /// That of the whole start marker, if it was followed, or is a single token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker: Option<f64>,
-    /// How much the tools have to do with the question: the sum, over its tokens, of how much the tools raise the logarithm of
-    /// their probability. In nats; measured where [`CallWeights`] need it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub relevance: Option<f64>,
-    /// The probability that a call is needed, by the model's [`CallWeights`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weighted: Option<f64>,
 }
 
 impl CallProbability {
-    /// The weighted probability if it is known, or else that of the whole marker, or else that of the first token.
+    /// The probability of the whole marker if it is known, or else that of the first token.
     pub fn value(&self) -> f64 {
-        self.weighted.or(self.marker).unwrap_or(self.first_token)
-    }
-}
-
-/// How a model's figures become the probability that a call is needed: `bench calibrate` finds them.
-///
-/// The probability is `1 / (1 + e^-x)` with `x = bias + marker · ln(probability of the marker) + relevance · relevance of the
-/// tools`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct CallWeights {
-    /// What is always added.
-    pub bias: f64,
-    /// The weight of the logarithm of the start marker's probability.
-    pub marker: f64,
-    /// The weight of the [relevance](CallProbability::relevance).
-    pub relevance: f64,
-}
-
-impl CallWeights {
-    /// The least probability of a marker that counts.
-    const LEAST: f64 = 1e-12;
-
-    /// What is weighted: the logarithm of the marker's probability, and the relevance; `None` where one is not known.
-    pub(crate) fn features(found: &CallProbability) -> Option<[f64; 2]> {
-        Some([found.marker?.max(CallWeights::LEAST).ln(), found.relevance?])
-    }
-
-    /// The probability that a call is needed; `None` where a figure is not known.
-    pub(crate) fn apply(&self, found: &CallProbability) -> Option<f64> {
-        let [marker, relevance] = CallWeights::features(found)?;
-        let x = self.bias + self.marker * marker + self.relevance * relevance;
-        Some(1.0 / (1.0 + (-x).exp()))
+        self.marker.unwrap_or(self.first_token)
     }
 }
 
@@ -193,7 +151,7 @@ impl Opening {
     /// The probability of the first token.
     fn first(&self, distribution: &Distribution<'_>) -> CallProbability {
         let first_token = self.fits.first().map_or(0.0, |fits| distribution.of(fits));
-        CallProbability { first_token, marker: self.whole.then_some(first_token), relevance: None, weighted: None }
+        CallProbability { first_token, marker: self.whole.then_some(first_token) }
     }
 
     /// The probability of the whole marker, with what is decoded for it removed from the engine's context again;
@@ -318,8 +276,6 @@ pub(crate) struct Decision<'o> {
     /// Whether the whole marker is asked for.
     follow: bool,
     thresholds: Thresholds,
-    weights: Option<CallWeights>,
-    question: Option<Question>,
     place: Place,
     /// The end of the text, while it is reasoning.
     tail: Vec<u8>,
@@ -344,24 +300,7 @@ impl<'o> Decision<'o> {
     pub(crate) fn new(opening: &'o Opening, follow: bool, thresholds: Thresholds, thinking: bool) -> Decision<'o> {
         let place = if thinking { Place::Reasoning } else { Place::Here };
         let follow = follow || thresholds.any();
-        Decision {
-            opening,
-            follow,
-            thresholds,
-            weights: None,
-            question: None,
-            place,
-            tail: Vec::new(),
-            found: None,
-            decided: Rc::default(),
-        }
-    }
-
-    /// The same by these weights, with what the question's words say of it.
-    #[must_use]
-    pub(crate) fn weighing(mut self, weights: Option<CallWeights>, question: Option<Question>) -> Decision<'o> {
-        (self.weights, self.question) = (weights, question);
-        self
+        Decision { opening, follow, thresholds, place, tail: Vec::new(), found: None, decided: Rc::default() }
     }
 
     /// The probability, once the answer has begun.
@@ -413,13 +352,9 @@ impl<'o> Decision<'o> {
             found.marker = self.opening.follow(engine, found, logits)?;
             moved = true;
         }
-        found.relevance = self.question.as_ref().and_then(Question::relevance);
-        found.weighted = self.weights.and_then(|weights| weights.apply(&found));
         self.place = Place::Past;
         self.found = Some(found);
-        // A threshold of the weighted probability says nothing about another.
-        let known = self.weights.is_none() || found.weighted.is_some();
-        self.decided.set(self.thresholds.decide(found.value()).filter(|_| known));
+        self.decided.set(self.thresholds.decide(found.value()));
         Ok((self.decided(), moved))
     }
 

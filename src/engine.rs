@@ -151,7 +151,8 @@ pub enum FlashAttention {
 }
 
 /// How the KV cache stores a number. Fewer bits need less memory, and lose some accuracy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub enum CacheType {
@@ -292,11 +293,6 @@ pub trait Engine: Send {
     fn vocabulary_elsewhere(&self) -> Option<vocabulary::ReadVocabulary> {
         let vocabulary = self.vocabulary()?;
         Some(Box::new(|| vocabulary))
-    }
-
-    /// Another context over the same model, for a second text beside the first; `None` if the engine has one only.
-    fn sibling(&self) -> Option<Box<dyn Engine>> {
-        None
     }
 
     /// Whether a token ends the model's turn.

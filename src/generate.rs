@@ -5,7 +5,8 @@ mod probabilities;
 
 use crate::Result;
 use crate::constraint::{Constraint, Step};
-use crate::decision::{Decided, Decision, Question, batches};
+use crate::decision::{Decided, Decision};
+use crate::engine::prompt_cache::PROMPT_BLOCK;
 use crate::engine::sampler::{Sampler, Sampling};
 use crate::engine::{Engine, Token, common};
 use draft::Drafter;
@@ -183,12 +184,12 @@ pub(crate) fn generate_with(
     guides: Guides<'_, '_>,
     on_token: &mut OnToken<'_>,
 ) -> Result<Generation> {
-    read(engine, prompt, sampler, limits, (None, 0), &mut |_, _| ())?.write(guides, on_token)
+    read(engine, prompt, sampler, limits, 0, &mut |_, _| ())?.write(guides, on_token)
 }
 
-/// Decodes the part of a prompt that is not in the engine's context, with the tokens of a question measured meanwhile. There is room
-/// for `ahead` tokens that are decoded only to measure. `on_prompt` is called before each batch, with the number of decoded tokens and
-/// the total; at the end, also after an error, both are equal.
+/// Decodes the part of a prompt that is not in the engine's context. There is room for `ahead` tokens that are decoded only to
+/// measure. `on_prompt` is called before each batch, with the number of decoded tokens and the total; at the end, also after an
+/// error, both are equal.
 ///
 /// # Errors
 /// Those of [`generate`].
@@ -197,7 +198,7 @@ pub(crate) fn read<'g>(
     prompt: &[Token],
     sampler: Sampler,
     limits: Limits<'g>,
-    (question, ahead): (Option<&mut Question>, usize),
+    ahead: usize,
     on_prompt: &mut dyn FnMut(usize, usize),
 ) -> Result<PromptRead<'g>> {
     let started = Instant::now();
@@ -205,13 +206,12 @@ pub(crate) fn read<'g>(
     let room = engine.context_limit().saturating_sub(prompt.len());
     let limits = Limits { max_tokens: limits.max_tokens.min(room), ..limits };
     reserve(engine, prompt.len(), limits.max_tokens.max(ahead))?;
-    // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
-    let last = prompt.len().saturating_sub(1);
-    let cacheable = question.as_deref().map_or(last, Question::cacheable);
+    // The last prompt token's logits are needed, and the cache does not keep them.
+    let cacheable = prompt.len().saturating_sub(1);
     engine.recall(prompt, cacheable);
     engine.truncate(common(engine.cached(), prompt).min(cacheable));
     let cached = engine.cached().len();
-    let came = decode_prompt(engine, prompt, &limits, question, on_prompt);
+    let came = decode_prompt(engine, prompt, &limits, on_prompt);
     on_prompt(prompt.len() - cached, prompt.len() - cached);
     let usage = Usage {
         prompt_tokens: prompt.len(),
@@ -227,25 +227,35 @@ fn decode_prompt(
     engine: &mut dyn Engine,
     prompt: &[Token],
     limits: &Limits<'_>,
-    mut question: Option<&mut Question>,
     on_prompt: &mut dyn FnMut(usize, usize),
 ) -> Result<Option<End>> {
     let cached = engine.cached().len();
-    let batches = match &question {
-        Some(question) => question.batches(cached, prompt.len(), PROMPT_CHUNK),
-        None => batches(cached, prompt.len(), PROMPT_CHUNK, &(0..0)),
-    };
-    for batch in batches {
+    for batch in batches(cached..prompt.len()) {
         if let Some(end) = limits.reached() {
             return Ok(Some(end));
         }
-        on_prompt(batch.tokens.start - cached, prompt.len() - cached);
-        match &mut question {
-            Some(question) => question.decode(engine, prompt, batch)?,
-            None => engine.decode(&prompt[batch.tokens])?,
-        }
+        on_prompt(batch.start - cached, prompt.len() - cached);
+        engine.decode(&prompt[batch])?;
     }
     Ok(None)
+}
+
+/// Divides the tokens of a prompt into batches. The last token, whose logits the answer begins with, is a batch of its own, and the
+/// batch before it is not small if that can be avoided: see [`PROMPT_BLOCK`].
+fn batches(tokens: Range<usize>) -> Vec<Range<usize>> {
+    let last = tokens.end.saturating_sub(1).max(tokens.start);
+    let (mut first, mut batches) = (tokens.start, Vec::new());
+    while first < last {
+        let next = match last - first {
+            left @ ..=PROMPT_CHUNK => first + left,
+            left if left < PROMPT_CHUNK + PROMPT_BLOCK => first + PROMPT_CHUNK - PROMPT_BLOCK,
+            _ => first + PROMPT_CHUNK,
+        };
+        batches.push(first..next);
+        first = next;
+    }
+    batches.extend((last < tokens.end).then_some(last..tokens.end));
+    batches
 }
 
 /// A prompt that was read, before its answer is written.
@@ -603,5 +613,18 @@ impl Drafts {
         }
         pending.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_token_of_a_prompt_is_a_batch_after_a_large_one() {
+        assert_eq!(batches(0..514), [0..448, 448..513, 513..514]);
+        assert_eq!(batches(3..700), [3..515, 515..699, 699..700]);
+        assert_eq!(batches(8..10), [8..9, 9..10]);
+        assert_eq!((batches(0..1), batches(0..0)), (vec![0..1], vec![]));
     }
 }

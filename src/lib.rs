@@ -119,6 +119,8 @@ pub mod session;
 use callwright_core::text_file;
 
 pub use callwright_core::error::{self, Error, ErrorKind, Result};
+#[doc(hidden)]
+pub use callwright_core::setting;
 pub use callwright_core::tool::{self, Tools};
 pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
 #[cfg(feature = "cli")]

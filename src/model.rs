@@ -164,7 +164,6 @@ impl Model {
         session.prices = self.entry.server().and_then(|server| server.cost);
         session.options_mut().sampling = self.entry.sampling.into();
         session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
-        session.options_mut().call_weights = self.entry.call_weights.filter(|_| own);
         session.options_mut().no_call_below = self.entry.no_call_below.filter(|_| own);
         session.preparing = own && self.reads_calls;
         Ok(session)
@@ -322,7 +321,6 @@ impl ModelBuilder {
         if self.template.is_some() || self.format.is_some() || !self.load.lora.is_empty() {
             // It is a probability under the entry's own template, format and adapters.
             entry.call_threshold = None;
-            entry.call_weights = None;
             entry.no_call_below = None;
         }
         // Before a download.

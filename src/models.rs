@@ -31,9 +31,8 @@ pub(crate) use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
 pub(crate) use repo::HubRepo;
 pub use server::ServerModel;
-pub(crate) use write::{call_settings, decimal, with_call_threshold};
+pub(crate) use write::{decimal, with_call_threshold};
 
-use crate::decision::CallWeights;
 use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
@@ -113,8 +112,6 @@ pub struct ModelEntry {
     pub sampling: Sampling,
     /// The probability of a call at or above which an answer has to be one, with this template and format.
     pub call_threshold: Option<f64>,
-    /// What makes the probability of a call out of several figures; the threshold is then about that.
-    pub call_weights: Option<CallWeights>,
     /// Likewise, the probability of a call below which an answer has none.
     pub no_call_below: Option<f64>,
     /// LoRA adapters that belong to the model.
@@ -136,7 +133,6 @@ impl ModelEntry {
             context: None,
             sampling: Sampling::default(),
             call_threshold: None,
-            call_weights: None,
             no_call_below: None,
             lora: Vec::new(),
             fallbacks: Vec::new(),

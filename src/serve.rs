@@ -13,7 +13,6 @@ mod connections;
 mod guard;
 mod job;
 mod metrics;
-mod names;
 mod pool;
 mod queue;
 mod refusal;

@@ -59,7 +59,6 @@ pub use self::{
     options::{ContextPolicy, Options, ToolChoice},
     select::SelectedTools,
 };
-pub(crate) use event::notes;
 
 /// A conversation with one model.
 ///
@@ -379,7 +378,6 @@ impl Session {
     /// vocabulary.
     pub(crate) fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
-        self.deciding.forget_engine();
     }
 
     /// Lets the model answer. `on_event` gets each event when it happens.

@@ -241,7 +241,9 @@ impl Run<'_> {
             let Some(same_as) = same_as else { continue };
             let id = call.id.as_deref().unwrap_or_default();
             let text = format!("{id} {}: the same call as {same_as}, which ran once for both", call.name);
-            self.notes.push(Note { call: call.id.clone(), ..Note::plain("repeated", text) });
+            let mut note = Note::plain("repeated", text);
+            note.call.clone_from(&call.id);
+            self.notes.push(note);
         }
     }
 }

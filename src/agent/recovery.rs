@@ -123,7 +123,10 @@ impl Run<'_> {
     /// Adds what a fallback model took and its notes to the run's, and returns its call.
     fn account(&mut self, model: &str, reply: Reply) -> Option<ParsedCall> {
         self.spent(Some(model), reply.usage);
-        let of_model = |note: Note| Note { message: format!("{model}: {}", note.message), ..note };
+        let of_model = |mut note: Note| {
+            note.message.insert_str(0, &format!("{model}: "));
+            note
+        };
         self.notes.extend(reply.notes.into_iter().map(of_model));
         if !self.session.options.logit_bias.is_empty() {
             let message = format!("{model}: logit_bias is not used for it: its tokens have other ids");

@@ -15,6 +15,7 @@
 
 use super::call::{CallOutcome, CallState};
 use crate::session::FinishReason;
+use crate::setting::Setting;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -171,11 +172,13 @@ pub enum Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Status::Length => {
+                return write!(f, "the answer was cut off by {} or the end of the context", Setting::MaxTokens);
+            }
+            Status::MaxTurns => return write!(f, "the model still calls tools after {} answers", Setting::MaxTurns),
             Status::Done => "done",
-            Status::Length => "the answer was cut off by `Options::max_tokens` or the end of the context",
             Status::ToolFailed => "a tool failed, and nothing helped",
             Status::Loop => "the model makes the same call again and again",
-            Status::MaxTurns => "the model still calls tools after `Limits::max_turns` answers",
             Status::ToolCalls => "calls wait for their results",
             Status::Pending => "calls wait for approval",
             Status::Cancelled => "interrupted",

@@ -78,7 +78,6 @@ impl SessionAnswers {
             tool_choice: if case.tools.is_empty() { ToolChoice::Auto } else { configuration.tool_choice.clone() },
             select_tools: configuration.select_tools,
             call_threshold: configuration.call_threshold,
-            call_weights: configuration.call_weights,
             no_call_below: configuration.no_call_below,
             measure_call: true,
             repair: configuration.repair,

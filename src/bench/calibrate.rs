@@ -4,11 +4,10 @@
 //! cases are divided into folds, and each fold is judged with the threshold of the others. Cases of one cluster share a
 //! fold. The threshold to use is then chosen on all cases.
 
-use super::logistic;
 use super::run::in_order;
 use super::stats::{Area, Proportion, area, clustered};
 use super::suite::{Case, Suite, wrong};
-use crate::decision::{CallProbability, CallWeights};
+use crate::decision::CallProbability;
 use crate::error::{ErrorKind, Result};
 use crate::hash::sha256;
 use crate::message::Role;
@@ -38,6 +37,13 @@ pub(crate) struct Measured {
     pub needs_call: bool,
     /// How likely a call is where the answer begins.
     pub call_probability: CallProbability,
+}
+
+impl Measured {
+    /// Returns the figure that a threshold is compared with.
+    fn value(&self) -> f64 {
+        self.call_probability.value()
+    }
 }
 
 /// What was measured of a suite.
@@ -139,15 +145,8 @@ impl Point {
 pub(crate) struct Calibration {
     /// The number of cases that need a call, and that need none.
     pub cases: (usize, usize),
-    /// The weights of the figures, fitted to all cases, where the relevance of the tools is known for each.
-    pub weights: Option<CallWeights>,
-    /// The probability that a case that needs a call has a higher probability than one that needs none. Where there are
-    /// weights, each case is judged with those of the other folds.
+    /// The probability that a case that needs a call has a higher probability than one that needs none.
     pub auc: Area,
-    /// The same for the start marker's probability alone.
-    pub auc_marker: Area,
-    /// The same for the relevance of the tools alone.
-    pub auc_relevance: Option<Area>,
     /// The same for the first token's probability alone.
     pub auc_first_token: Area,
     /// The thresholds that differ in what they do, from the lowest; a few hundred of them, where there are more.
@@ -179,49 +178,32 @@ impl Calibration {
                 );
             }
         }
-        let weighted = cases.iter().all(|case| CallWeights::features(&case.call_probability).is_some());
-        let learn = |fold: Option<usize>, folds: &[usize]| {
-            let others = cases.iter().zip(folds).filter(|(_, other)| fold != Some(**other)).map(|(case, _)| case);
-            weighted.then(|| weights(others)).flatten()
-        };
         let none = || wrong("no threshold reaches that specificity").hint("ask for less with --min-specificity");
         let fold = fold_of(cases, folds);
-        let weights = learn(None, &fold);
-        let all: Vec<Scored<'_>> = cases.iter().map(|case| Scored::new(case, weights)).collect();
+        let all: Vec<&Measured> = cases.iter().collect();
         let best = choose(&all, goal).ok_or_else(none)?;
         let mut thresholds = Vec::with_capacity(folds);
         // Each case as the other folds judge it.
-        let mut held_out: Vec<(Scored<'_>, bool)> = Vec::with_capacity(cases.len());
+        let mut held_out: Vec<(&Measured, bool)> = Vec::with_capacity(cases.len());
         for judged in 0..folds {
-            let weights = learn(Some(judged), &fold);
-            let scored = |own: bool| {
-                let those = cases.iter().zip(&fold).filter(move |(_, fold)| (**fold == judged) == own);
-                those.map(|(case, _)| Scored::new(case, weights)).collect::<Vec<_>>()
-            };
-            let threshold = choose(&scored(false), goal).ok_or_else(none)?;
-            held_out.extend(scored(true).into_iter().map(|case| (case, case.value >= threshold)));
+            let (own, others): (Vec<_>, Vec<_>) = cases.iter().zip(&fold).partition(|(_, fold)| **fold == judged);
+            let others: Vec<&Measured> = others.into_iter().map(|(case, _)| case).collect();
+            let threshold = choose(&others, goal).ok_or_else(none)?;
+            held_out.extend(own.into_iter().map(|(case, _)| (case, case.value() >= threshold)));
             thresholds.push(threshold);
         }
         let judged = |needs_call: bool| {
             let those = held_out.iter().filter(move |(case, _)| case.needs_call == needs_call);
-            clustered(those.map(|(case, called)| (case.cluster, *called == needs_call)))
+            clustered(those.map(|(case, called)| (case.cluster.as_str(), *called == needs_call)))
         };
         let sides = |value: &dyn Fn(&CallProbability) -> f64| {
-            area(
-                &cases
-                    .iter()
-                    .map(|case| (case.cluster.as_str(), case.needs_call, value(&case.call_probability)))
-                    .collect::<Vec<_>>(),
-            )
+            let sides =
+                cases.iter().map(|case| (case.cluster.as_str(), case.needs_call, value(&case.call_probability)));
+            area(&sides.collect::<Vec<_>>())
         };
         Ok(Calibration {
             cases: counts,
-            weights,
-            auc: area(
-                &held_out.iter().map(|(case, _)| (case.cluster, case.needs_call, case.value)).collect::<Vec<_>>(),
-            ),
-            auc_marker: sides(&|found| found.marker.unwrap_or(found.first_token)),
-            auc_relevance: weighted.then(|| sides(&|found| found.relevance.unwrap_or_default())),
+            auc: sides(&CallProbability::value),
             auc_first_token: sides(&|found| found.first_token),
             curve: thinned(candidates(&all)).map(|threshold| point(&all, threshold)).collect(),
             best: point(&all, best),
@@ -241,45 +223,17 @@ impl Calibration {
     }
 }
 
-/// A case with the figure that a threshold is compared with.
-#[derive(Debug, Clone, Copy)]
-struct Scored<'c> {
-    cluster: &'c str,
-    needs_call: bool,
-    value: f64,
-}
-
-impl Scored<'_> {
-    fn new(case: &Measured, weights: Option<CallWeights>) -> Scored<'_> {
-        let found = &case.call_probability;
-        let value = weights.and_then(|weights| weights.apply(found)).unwrap_or_else(|| found.value());
-        Scored { cluster: &case.cluster, needs_call: case.needs_call, value }
-    }
-}
-
-/// The weights that separate these cases best, with four digits: more would promise too much.
-fn weights<'c>(cases: impl Iterator<Item = &'c Measured>) -> Option<CallWeights> {
-    let rows: Vec<([f64; 2], bool)> =
-        cases.filter_map(|case| Some((CallWeights::features(&case.call_probability)?, case.needs_call))).collect();
-    let [bias, marker, relevance] =
-        logistic::fit(&rows)?.map(|weight| format!("{weight:.3e}").parse().unwrap_or(weight));
-    Some(CallWeights { bias, marker, relevance })
-}
-
-fn point(cases: &[Scored<'_>], threshold: f64) -> Point {
+fn point(cases: &[&Measured], threshold: f64) -> Point {
     let share = |needs_call: bool| {
         let those = cases.iter().filter(move |case| case.needs_call == needs_call);
-        clustered(those.map(|case| {
-            let called = case.value >= threshold;
-            (case.cluster, called == needs_call)
-        }))
+        clustered(those.map(|case| (case.cluster.as_str(), (case.value() >= threshold) == needs_call)))
     };
     Point { threshold, recall: share(true), specificity: share(false) }
 }
 
 /// All thresholds that differ in what they do, from 0, at which every answer is a call.
-fn candidates(cases: &[Scored<'_>]) -> Vec<f64> {
-    let mut values: Vec<f64> = cases.iter().map(|case| case.value).collect();
+fn candidates(cases: &[&Measured]) -> Vec<f64> {
+    let mut values: Vec<f64> = cases.iter().map(|case| case.value()).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
     let between = values.windows(2).map(|pair| between(pair[0], pair[1]));
@@ -302,10 +256,10 @@ fn between(low: f64, high: f64) -> f64 {
 }
 
 /// The best threshold; of equally good ones the middle one.
-fn choose(cases: &[Scored<'_>], goal: Goal) -> Option<f64> {
+fn choose(cases: &[&Measured], goal: Goal) -> Option<f64> {
     let count = |needs_call: bool| cases.iter().filter(|case| case.needs_call == needs_call).count() as f64;
     let (needs, needs_none) = (count(true), count(false));
-    let mut sorted: Vec<(f64, bool)> = cases.iter().map(|case| (case.value, case.needs_call)).collect();
+    let mut sorted: Vec<(f64, bool)> = cases.iter().map(|case| (case.value(), case.needs_call)).collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     // With rising thresholds, cases fall below.
     let (mut missed, mut spared, mut at) = (0.0, 0.0, 0);
@@ -361,12 +315,7 @@ mod tests {
             category: "all".to_owned(),
             cluster: format!("{needs_call}-{index}"),
             needs_call,
-            call_probability: CallProbability {
-                first_token: probability,
-                marker: None,
-                relevance: None,
-                weighted: None,
-            },
+            call_probability: CallProbability { first_token: probability, marker: None },
         }
     }
 
@@ -395,24 +344,6 @@ mod tests {
         let same: Vec<Measured> = (0..40).map(|i| case(i, i % 2 == 0, 0.3)).collect();
         let calibration = Calibration::new(&same, 4, Goal::Balanced).unwrap();
         assert_eq!((calibration.auc.value, calibration.best.balanced_accuracy()), (0.5, 0.5));
-    }
-
-    #[test]
-    fn the_relevance_of_the_tools_decides_where_the_marker_says_nothing() {
-        let mut cases = cases(0.2);
-        for (index, case) in cases.iter_mut().enumerate() {
-            case.call_probability.marker = Some(0.01 + (index % 7) as f64 / 1000.0);
-            case.call_probability.relevance = Some(if case.needs_call { 8.0 } else { 2.0 } + (index % 5) as f64);
-        }
-        let calibration = Calibration::new(&cases, 5, Goal::Balanced).unwrap();
-        let weights = calibration.weights.unwrap();
-        assert!(weights.relevance > 0.5, "{weights:?}");
-        assert_eq!((calibration.auc.value, calibration.auc_relevance.unwrap().value), (1.0, 1.0));
-        assert!(calibration.auc_marker.value < 0.7);
-        assert!((0.1..0.9).contains(&calibration.best.threshold), "{}", calibration.best.threshold);
-        // Of cases that were not all measured so, the marker's probability decides.
-        cases[3].call_probability.relevance = None;
-        assert_eq!(Calibration::new(&cases, 5, Goal::Balanced).unwrap().weights, None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::stats::{clustered_mcnemar, holm, paired_design_effect, paired_differe
 use super::suite::wrong;
 use super::summary::{ConfigurationSummary, Summary};
 use crate::error::Result;
+use crate::setting::Setting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 
@@ -76,7 +77,7 @@ pub(crate) fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparis
     let name = |run: &RunDirectory| run.path().display().to_string();
     if a.plan.suite_sha256 != b.plan.suite_sha256 {
         return Err(wrong(format!("{} and {} have other cases", name(a), name(b)))
-            .hint("only runs of the same suite with the same cases can be compared case by case"));
+            .hint(format!("{} can be compared case by case", Setting::SameCases)));
     }
     if a.plan.scorer != b.plan.scorer {
         return Err(wrong(format!(

@@ -1,7 +1,6 @@
 //! A configuration: a model with a template, a format and options.
 
 use crate::constraint::Mode;
-use crate::decision::CallWeights;
 use crate::engine::sampler::Sampling;
 use crate::hash::sha256;
 use crate::session::{Session, ToolChoice};
@@ -48,9 +47,6 @@ pub struct Configuration {
     /// The probability of a call at or above which an answer had to be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_threshold: Option<f64>,
-    /// What made the probability of a call out of several figures.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call_weights: Option<CallWeights>,
     /// The probability of a call below which an answer had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_call_below: Option<f64>,
@@ -87,7 +83,6 @@ impl Configuration {
             lora: Vec::new(),
             context: None,
             call_threshold: options.call_threshold,
-            call_weights: options.call_weights,
             no_call_below: options.no_call_below,
         }
     }

@@ -12,6 +12,7 @@ use super::shard::Shard;
 use super::suite::{Case, Suite, wrong};
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::files::{self, Readers};
+use crate::setting::Setting;
 use crate::text_file;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -95,7 +96,7 @@ impl Plan {
         } else if ids(self) != ids(other) {
             Some("models, templates, formats or options")
         } else if self.repeat != other.repeat {
-            Some("`Plan::repeat`")
+            Some(Setting::Repeat.name())
         } else if self.shard != other.shard {
             Some("the shard")
         } else {
@@ -154,8 +155,7 @@ impl RunDirectory {
     /// [`ErrorKind::Suite`] when a run or anything else exists; [`ErrorKind::Io`].
     pub(crate) fn check_free(path: &Path) -> Result<()> {
         if path.join("run.json").exists() {
-            return Err(wrong(format!("there is a run in {}", path.display()))
-                .hint("it can be resumed; another directory starts a new run"));
+            return Err(wrong(format!("there is a run in {}", path.display())).hint(Setting::Resume));
         }
         if !path.exists() {
             return Ok(());
@@ -166,7 +166,7 @@ impl RunDirectory {
             let name = name.to_string_lossy();
             if !BEGINNING.contains(&name.trim_end_matches(".part")) {
                 return Err(wrong(format!("{} is not empty and no run: it has {name}", path.display()))
-                    .hint("a run needs a new directory, or one that a run began in"));
+                    .hint(Setting::NewDirectory));
             }
         }
         Ok(())
@@ -193,7 +193,7 @@ impl RunDirectory {
             let mut found = RunDirectory::read(path, true)?;
             if let Some(what) = found.plan.difference(&plan) {
                 return Err(wrong(format!("the run in {} differs in {what}", path.display()))
-                    .hint("a run is resumed by the command that began it: run.json has it"));
+                    .hint(format!("{}: run.json has it", Setting::SameCommand)));
             }
             if plan.parallel_cases > found.plan.parallel_cases {
                 // The reports state how many cases were asked at a time.
@@ -265,9 +265,7 @@ impl RunDirectory {
     fn read(path: &Path, cut: bool) -> Result<RunDirectory> {
         let described = path.join("run.json");
         if !described.exists() {
-            return Err(
-                wrong(format!("there is no run in {}", path.display())).hint("a run's directory has the file run.json")
-            );
+            return Err(wrong(format!("there is no run in {}", path.display())).hint(Setting::RunDirectory));
         }
         let plan: Plan = serde_json::from_str(&text_file::read(&described)?)
             .map_err(|error| wrong(format!("not a run that this version can read: {error}")).in_file(&described))?;
@@ -394,7 +392,7 @@ fn lock(folder: &Path) -> Result<Lock> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
             Err(wrong(format!("another process is at work on the run in {}", folder.display()))
-                .hint("wait for it to end, or start a run in another directory"))
+                .hint(format!("wait for it to end, or {}", Setting::Elsewhere)))
         }
         // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(Lock(file)),

@@ -17,7 +17,6 @@ pub(crate) mod compare;
 pub(crate) mod configuration;
 pub(crate) mod directory;
 pub(crate) mod exact;
-mod logistic;
 pub(crate) mod outcome;
 pub(crate) mod parallel;
 pub(crate) mod report;

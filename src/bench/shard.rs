@@ -140,7 +140,6 @@ fn properties(plan: &Plan) -> Vec<(&'static str, String)> {
         ("seed", all(&|one| one.sampling.seed.to_string())),
         ("the other sampling options", all(&|one| sampling(one))),
         ("call-threshold", all(&|one| given(one.call_threshold.map(|value| value.to_string())))),
-        ("the call weights", all(&|one| given(one.call_weights.map(|weights| format!("{weights:?}"))))),
         ("no-call-below", all(&|one| given(one.no_call_below.map(|value| value.to_string())))),
         ("ctx", all(&|one| given(one.context.map(|context| context.to_string())))),
     ]);

@@ -11,7 +11,7 @@ use callwright::bench::report::{curve, percent};
 use callwright::bench::stats::{Area, Proportion};
 use callwright::bench::suite::Suite;
 use callwright::files::{self, Readers};
-use callwright::models::{ModelEntry, call_settings, with_call_threshold};
+use callwright::models::{ModelEntry, with_call_threshold};
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
@@ -162,7 +162,7 @@ fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, calibratio
         entry.lora.clone_from(&model.hardware.lora);
     }
     let threshold = calibration.best.threshold;
-    let written = with_call_threshold(&text, &entry, threshold, calibration.weights);
+    let written = with_call_threshold(&text, &entry, threshold);
     files::write(path, written.as_bytes(), Readers::All).map_err(|error| Error::io("write", path, &error))?;
     say(format_args!("{}: call_threshold = {threshold:?} for {}\n", path.display(), entry.name));
     let named = [("template", &model.template), ("format", &model.format)];
@@ -190,21 +190,13 @@ impl About<'_> {
         let (needs, none) = calibration.cases;
         let mut text = format!(
             "{}, format {}, {}: {needs} cases that need a call, {none} that need none\n\
-             AUC {}\n",
+             AUC {}\nAUC of the first token alone {}\n\n",
             self.entry.name,
             self.format,
             self.suite,
-            shown(&calibration.auc)
+            shown(&calibration.auc),
+            shown(&calibration.auc_first_token)
         );
-        let alone = [
-            ("relevance of the tools", calibration.auc_relevance.as_ref()),
-            ("start marker", calibration.weights.and(Some(&calibration.auc_marker))),
-            ("first token", Some(&calibration.auc_first_token)),
-        ];
-        for (what, area) in alone {
-            text.extend(area.map(|area| format!("AUC of the {what} alone {}\n", shown(area))));
-        }
-        text.push('\n');
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["threshold", "recall (95% interval)", "specificity (95% interval)"]);
@@ -229,14 +221,14 @@ impl About<'_> {
         let (recall, specificity) = &calibration.held_out;
         text += &format!(
             "\nOn cases that the threshold was not chosen on ({} folds): recall {}, specificity {}, balanced accuracy {}\n\n\
-             For the entry of {} in models.toml:\n",
+             For the entry of {} in models.toml:\ncall_threshold = {:?}\n",
             calibration.folds,
             recall,
             specificity,
             percent((recall.share() + specificity.share()) / 2.0),
-            self.entry.name
+            self.entry.name,
+            calibration.best.threshold
         );
-        text += &call_settings(calibration.best.threshold, calibration.weights);
         text
     }
 
@@ -254,9 +246,6 @@ impl About<'_> {
             "undecided": measurement.undecided,
             "too_long": measurement.too_long,
             "auc": area(&calibration.auc),
-            "auc_marker": area(&calibration.auc_marker),
-            "auc_relevance": calibration.auc_relevance.as_ref().map(area),
-            "weights": calibration.weights,
             "auc_first_token": area(&calibration.auc_first_token),
             "best": point_json(&calibration.best),
             "held_out": {

@@ -3,7 +3,7 @@
 use super::bench::show;
 use super::bench_goals::{Goals, baseline, check_baseline, judged};
 use super::bench_resume::{resumed, with_options};
-use super::generation::{Constrain, OtherFormsArg, probability};
+use super::generation::{mode, one_of, other_forms, probability};
 use super::hardware::HardwareOptions;
 use super::input::{ModelOptions, positive};
 use super::run::{Interrupts, PATIENCE};
@@ -25,10 +25,12 @@ use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::hash::{sha256, sha256_of};
 use callwright::models::{Hub, ModelEntry, Models, bundled};
+use callwright::parse::OtherForms;
 use callwright::session::ToolChoice;
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Debug;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -83,12 +85,12 @@ pub struct RunArgs {
     format: Vec<String>,
 
     /// Constrain calls to the format and the tools' schemas [default: auto]
-    #[arg(long, value_name = "off|auto|strict", help_heading = "Matrix")]
-    constrain: Vec<Constrain>,
+    #[arg(long, value_name = "off|auto|strict", value_parser = mode(), help_heading = "Matrix")]
+    constrain: Vec<Mode>,
 
     /// Let the model decide whether to call, or require a call in each case that has tools [default: auto]
-    #[arg(long, value_name = "auto|required", help_heading = "Matrix")]
-    tool_choice: Vec<Choice>,
+    #[arg(long, value_name = "auto|required", value_parser = one_of::<ToolChoice>(["auto", "required"]), help_heading = "Matrix")]
+    tool_choice: Vec<ToolChoice>,
 
     /// Show the model only the N tools that fit the question best, or all of them [default: all]
     #[arg(long, value_name = "N|all", value_parser = selected, help_heading = "Matrix")]
@@ -112,8 +114,8 @@ pub struct RunArgs {
 
     /// Read, report or ignore calls in other forms than the format's in the journal's events; scores do not depend on
     /// it
-    #[arg(long, value_name = "read|report|off", default_value = "read", help_heading = "Sampling")]
-    other_forms: OtherFormsArg,
+    #[arg(long, value_name = "read|report|off", default_value = "read", value_parser = other_forms(), help_heading = "Sampling")]
+    other_forms: OtherForms,
 
     /// End an answer after N tokens
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive, help_heading = "Sampling")]
@@ -159,13 +161,7 @@ enum Preset {
     Formats,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Choice {
-    Auto,
-    Required,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Repair {
     On,
     Off,
@@ -256,19 +252,15 @@ impl RunArgs {
         let modes = match self.preset {
             Some(Preset::Formats) => vec![Mode::Off, Mode::Strict],
             None if self.constrain.is_empty() => vec![Mode::Auto],
-            None => self.constrain.iter().map(|constrain| Mode::from(*constrain)).collect(),
+            None => self.constrain.clone(),
         };
-        let choices = if self.tool_choice.is_empty() { vec![Choice::Auto] } else { self.tool_choice.clone() };
+        let choices = if self.tool_choice.is_empty() { vec![ToolChoice::Auto] } else { self.tool_choice.clone() };
         let shown = if self.select_tools.is_empty() { vec![Shown(None)] } else { self.select_tools.clone() };
         let temperatures = if self.temp.is_empty() { vec![temperature] } else { self.temp.clone() };
         let repairs = if self.repair.is_empty() { vec![Repair::On] } else { self.repair.clone() };
         let mut combined = Vec::new();
         for constrain in modes {
-            for choice in &choices {
-                let tool_choice = match choice {
-                    Choice::Auto => ToolChoice::Auto,
-                    Choice::Required => ToolChoice::Required,
-                };
+            for tool_choice in &choices {
                 for temperature in &temperatures {
                     for repair in &repairs {
                         let sampling = Sampling { temperature: *temperature, ..base.sampling };
@@ -285,8 +277,8 @@ impl RunArgs {
 
     /// The first option of the matrix with a repeated value, and the value.
     fn given_twice(&self) -> Option<(&'static str, String)> {
-        fn named<V: ValueEnum>(values: &[V]) -> Vec<String> {
-            values.iter().filter_map(|value| Some(value.to_possible_value()?.get_name().to_owned())).collect()
+        fn named<V: Debug>(values: &[V]) -> Vec<String> {
+            values.iter().map(|value| format!("{value:?}").to_lowercase()).collect()
         }
         let options = [
             ("model", self.model.clone()),
@@ -327,7 +319,6 @@ impl RunArgs {
             lora: self.adapters(model.entry())?,
             context: self.ctx,
             call_threshold: self.call_threshold.or(model.entry().call_threshold),
-            call_weights: model.entry().call_weights,
             no_call_below: self.no_call_below.or(model.entry().no_call_below),
             ..Configuration::new(&loaded.model, &session)
         };
@@ -423,7 +414,7 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
             options.load_weights(&mut model, &mut session).map(|()| session)
         });
         let session = opened.map_err(as_error)?;
-        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms.into());
+        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms);
         Ok(Box::new(answers) as Box<dyn Answerer>)
     };
     let mut open_sequences = |index: usize, count: usize| {
@@ -469,7 +460,7 @@ fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop:
     let sequences = model.sequences(count)?;
     let (now, stop) = (now.to_owned(), Arc::clone(stop));
     let at_a_time = sequences.at_a_time();
-    let other_forms = args.other_forms.into();
+    let other_forms = args.other_forms;
     let answerer: AnswererMaker = Box::new(move || {
         let (engine, end) = sequences.take()?;
         let session = model.session_on(engine)?;

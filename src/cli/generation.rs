@@ -9,7 +9,10 @@ use callwright::grammar::{Grammar, json_grammar};
 use callwright::models::ModelEntry;
 use callwright::parse::OtherForms;
 use callwright::session::{ContextPolicy, Options, ToolChoice};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::de::value::Error as NoSuchValue;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 use std::path::PathBuf;
 
 /// The options for generating an answer.
@@ -51,46 +54,21 @@ pub struct GenerationOptions {
     no_normalize: bool,
 
     /// Read calls of known tools in other forms than the format's, such as JSON in a code fence (read), or only report them [default: read, but ask before such a call of a tool that changes something is executed]
-    #[arg(long, value_name = "read|report|off", help_heading = "Conversation")]
-    other_forms: Option<OtherFormsArg>,
+    #[arg(long, value_name = "read|report|off", value_parser = other_forms(), help_heading = "Conversation")]
+    other_forms: Option<OtherForms>,
 
     /// Shorten old results and turns if the conversation does not fit the context, or end with an error
-    #[arg(long, value_name = "shorten|error", default_value = "shorten", help_heading = "Conversation")]
-    context_policy: Policy,
+    #[arg(long, value_name = "shorten|error", default_value = "shorten", value_parser = one_of::<ContextPolicy>(["shorten", "error"]), help_heading = "Conversation")]
+    context_policy: ContextPolicy,
 
     #[command(flatten)]
     constraint: ConstraintOptions,
 }
 
-/// How to treat calls in other forms than the format's.
-#[derive(Clone, Copy, PartialEq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OtherFormsArg {
-    Read,
-    Report,
-    Off,
-}
-
-impl From<OtherFormsArg> for OtherForms {
-    fn from(given: OtherFormsArg) -> OtherForms {
-        match given {
-            OtherFormsArg::Read => OtherForms::Read,
-            OtherFormsArg::Report => OtherForms::Report,
-            OtherFormsArg::Off => OtherForms::Off,
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Policy {
-    Shorten,
-    Error,
-}
-
 impl GenerationOptions {
     /// Whether calls in other forms are executed like those in the format.
     pub fn trusts_other_forms(&self) -> bool {
-        self.other_forms == Some(OtherFormsArg::Read)
+        self.other_forms == Some(OtherForms::Read)
     }
 
     /// The grammar of the whole answer, if any.
@@ -118,13 +96,9 @@ impl GenerationOptions {
             max_calls: if parallel == Some(false) { Some(1) } else { self.max_calls },
             loop_guard: !self.no_loop_guard,
             text_after_calls: self.text_after_calls,
-            context: match self.context_policy {
-                Policy::Shorten => ContextPolicy::Shorten,
-                Policy::Error => ContextPolicy::Error,
-            },
-            constrain: self.constraint.constrain.into(),
+            context: self.context_policy,
+            constrain: self.constraint.constrain,
             call_threshold: self.constraint.call_threshold.or(entry.call_threshold),
-            call_weights: entry.call_weights,
             no_call_below: self.constraint.no_call_below.or(entry.no_call_below),
             grammar,
             response_format,
@@ -135,7 +109,7 @@ impl GenerationOptions {
             repair: !self.no_repair,
             coerce: !self.no_coerce,
             normalize_names: !self.no_normalize,
-            other_forms: self.other_forms.map_or_else(OtherForms::default, Into::into),
+            other_forms: self.other_forms.unwrap_or_default(),
             ..Options::default()
         };
         self.sampling.apply(&entry.sampling, &asked.body, replaced, &mut options);
@@ -157,8 +131,8 @@ impl GenerationOptions {
 #[derive(Args)]
 struct ConstraintOptions {
     /// Constrain calls to the format and the tools' schemas; strict: end with an error if that is impossible
-    #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Constraint")]
-    constrain: Constrain,
+    #[arg(long, value_name = "off|auto|strict", default_value = "auto", value_parser = mode(), help_heading = "Constraint")]
+    constrain: Mode,
 
     /// Require a call in an answer to the user where the probability of one is at least P, from 0 to 1; below it, the
     /// model decides [default: the model's in models.toml, or never]
@@ -195,22 +169,22 @@ struct ConstraintOptions {
     json_schema: Option<PathBuf>,
 }
 
-/// How strictly calls are constrained to the format.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-pub enum Constrain {
-    Off,
-    Auto,
-    Strict,
+/// Reads a value of the library's by one of the names that serde gives its values.
+pub fn one_of<T>(names: impl Into<PossibleValuesParser>) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    names.into().try_map(|name| T::deserialize(IntoDeserializer::<NoSuchValue>::into_deserializer(name)))
 }
 
-impl From<Constrain> for Mode {
-    fn from(given: Constrain) -> Mode {
-        match given {
-            Constrain::Off => Mode::Off,
-            Constrain::Auto => Mode::Auto,
-            Constrain::Strict => Mode::Strict,
-        }
-    }
+/// Reads how strictly calls are constrained to the format.
+pub fn mode() -> impl TypedValueParser<Value = Mode> {
+    one_of(["off", "auto", "strict"])
+}
+
+/// Reads how to treat calls in other forms than the format's.
+pub fn other_forms() -> impl TypedValueParser<Value = OtherForms> {
+    one_of(["read", "report", "off"])
 }
 
 /// A probability, of a call.

@@ -1,10 +1,12 @@
 //! The options for how a model runs on this machine: threads, memory, caches.
 
+use super::generation::one_of;
 use super::input::{gpu_layers, positive, threads};
 use super::{notice_once, size};
 use callwright::engine::{CacheType, FlashAttention, LoadOptions, LoraAdapter, PromptFolder};
 use callwright::machine::{cores, memory};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -32,16 +34,16 @@ pub struct HardwareOptions {
     ubatch_size: usize,
 
     /// Use flash attention where it is faster (auto: for prompts), always, or never; with on, answers may depend on the number of threads
-    #[arg(long, value_name = "auto|on|off", default_value = "auto", help_heading = "Hardware")]
-    flash_attn: FlashAttentionArg,
+    #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = flash_attention(), help_heading = "Hardware")]
+    flash_attn: FlashAttention,
 
     /// Store the keys of the KV cache as this type; fewer bits need less memory and lose accuracy
-    #[arg(long, value_name = "TYPE", default_value = "f16", help_heading = "Hardware")]
-    cache_type_k: CacheTypeArg,
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = cache_type(), help_heading = "Hardware")]
+    cache_type_k: CacheType,
 
     /// Store the values of the KV cache as this type
-    #[arg(long, value_name = "TYPE", default_value = "f16", help_heading = "Hardware")]
-    cache_type_v: CacheTypeArg,
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = cache_type(), help_heading = "Hardware")]
+    cache_type_v: CacheType,
 
     /// Read the model's file into memory instead of mapping it
     #[arg(long, help_heading = "Hardware")]
@@ -64,60 +66,20 @@ pub struct HardwareOptions {
     cache_ram: Option<u64>,
 }
 
-/// Where flash attention is used.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum FlashAttentionArg {
-    Auto,
-    #[value(aliases = ["1", "true"])]
-    On,
-    #[value(aliases = ["0", "false"])]
-    Off,
+/// Reads where flash attention is used; llama.cpp also has numbers and truth values for it.
+fn flash_attention() -> impl TypedValueParser<Value = FlashAttention> {
+    let named = |name, others: [&'static str; 2]| PossibleValue::new(name).aliases(others);
+    let names = [PossibleValue::new("auto"), named("on", ["1", "true"]), named("off", ["0", "false"])];
+    PossibleValuesParser::new(names).map(|name| match name.as_str() {
+        "on" | "1" | "true" => FlashAttention::On,
+        "off" | "0" | "false" => FlashAttention::Off,
+        _ => FlashAttention::Auto,
+    })
 }
 
-impl From<FlashAttentionArg> for FlashAttention {
-    fn from(given: FlashAttentionArg) -> FlashAttention {
-        match given {
-            FlashAttentionArg::Auto => FlashAttention::Auto,
-            FlashAttentionArg::On => FlashAttention::On,
-            FlashAttentionArg::Off => FlashAttention::Off,
-        }
-    }
-}
-
-/// How the KV cache stores a number, by llama.cpp's names.
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum CacheTypeArg {
-    F32,
-    F16,
-    Bf16,
-    #[value(name = "q8_0")]
-    Q8_0,
-    #[value(name = "q5_1")]
-    Q5_1,
-    #[value(name = "q5_0")]
-    Q5_0,
-    #[value(name = "q4_1")]
-    Q4_1,
-    #[value(name = "q4_0")]
-    Q4_0,
-    #[value(name = "iq4_nl")]
-    Iq4Nl,
-}
-
-impl From<CacheTypeArg> for CacheType {
-    fn from(given: CacheTypeArg) -> CacheType {
-        match given {
-            CacheTypeArg::F32 => CacheType::F32,
-            CacheTypeArg::F16 => CacheType::F16,
-            CacheTypeArg::Bf16 => CacheType::Bf16,
-            CacheTypeArg::Q8_0 => CacheType::Q8_0,
-            CacheTypeArg::Q5_1 => CacheType::Q5_1,
-            CacheTypeArg::Q5_0 => CacheType::Q5_0,
-            CacheTypeArg::Q4_1 => CacheType::Q4_1,
-            CacheTypeArg::Q4_0 => CacheType::Q4_0,
-            CacheTypeArg::Iq4Nl => CacheType::Iq4Nl,
-        }
-    }
+/// Reads how the KV cache stores a number, by llama.cpp's names.
+fn cache_type() -> impl TypedValueParser<Value = CacheType> {
+    one_of(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"])
 }
 
 impl HardwareOptions {
@@ -137,9 +99,9 @@ impl HardwareOptions {
             load.prompt_threads = self.threads_batch;
             load.gpu_layers = self.gpu_layers;
             load.batch = Some(self.ubatch_size);
-            load.flash_attention = self.flash_attn.into();
-            load.cache_type_k = Some(self.cache_type_k.into());
-            load.cache_type_v = Some(self.cache_type_v.into());
+            load.flash_attention = self.flash_attn;
+            load.cache_type_k = Some(self.cache_type_k);
+            load.cache_type_v = Some(self.cache_type_v);
             load.no_mmap = self.no_mmap;
             load.mlock = self.mlock;
             load.prompt_memory = self.cache_ram.unwrap_or_else(memory_for_prompts);

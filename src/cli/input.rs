@@ -4,7 +4,7 @@ use super::hardware::HardwareOptions;
 use super::model::Bars;
 use super::sampling::Replaced;
 use super::stdin::{ask, beside, read_stdin, without_mark};
-use super::{notice, notice_once, option_names};
+use super::{notice, notice_once, unused_fields};
 use anyhow::Result;
 use callwright::agent::OpenModel;
 use callwright::agent::exec::{BUILTIN, Executor};
@@ -257,7 +257,7 @@ impl ConversationOptions {
         }
         let (mut messages, notices) = adopt(conversation.messages);
         let notes = conversation.notes.iter().chain(&asked.body.notes);
-        notes.chain(&option_names::unused_note(&asked.body)).chain(&notices).for_each(|text| notice(text));
+        notes.chain(&unused_fields::unused_note(&asked.body)).chain(&notices).for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));

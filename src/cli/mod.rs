@@ -25,7 +25,6 @@ mod llama_args;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod model;
-mod option_names;
 mod output;
 mod parse;
 mod reading;
@@ -38,10 +37,11 @@ mod screen;
 mod serve;
 mod stdin;
 mod template;
+mod unused_fields;
 
 use callwright::Error;
+use callwright::setting::Front;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use option_names::with_options;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
@@ -173,7 +173,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     // Reading and downloading fail with the library's errors, so this is an error of writing the output.
     let doing = if error.is::<std::io::Error>() { "cannot write to standard output: " } else { "" };
-    say(format_args!("{style}error:{style:#} {doing}{}\n", with_options(&sentence(error))));
+    say(format_args!("{style}error:{style:#} {doing}{}\n", Front::Program.message(&sentence(error))));
     let input = error.downcast_ref::<Error>().is_some_and(|error| error.kind().is_input());
     ExitCode::from(if input { USAGE } else { FAILED })
 }
@@ -203,13 +203,13 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
 /// Reports a failure where the command continues to its exit status.
 fn complain(text: &str) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    say(format_args!("{style}error:{style:#} {}\n", with_options(text)));
+    say(format_args!("{style}error:{style:#} {}\n", Front::Program.message(text)));
 }
 
 /// Reports what the user should know and is not a failure.
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
-    say(format_args!("{style}note:{style:#} {}\n", with_options(text)));
+    say(format_args!("{style}note:{style:#} {}\n", Front::Program.message(text)));
 }
 
 /// Reports a fact that does not change while the program runs, only once.

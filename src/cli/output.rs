@@ -1,6 +1,5 @@
 //! Writes a run's events: as text, as one JSON document, or as lines of JSON.
 
-use super::option_names::{in_fields, with_options};
 use super::say;
 use super::screen::{self, Screen};
 use anstyle::{AnsiColor, Style};
@@ -9,6 +8,7 @@ use callwright::message::messages_to_json;
 use callwright::parse::event::Event as Parsed;
 use callwright::parse::message_to_json;
 use callwright::session::{Event, FinishReason, Note, Outcome, Reply, Session, ToolResult};
+use callwright::setting::Front;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Stdout, Write};
@@ -190,7 +190,7 @@ impl Printer {
                 "usage": outcome.usage(),
                 "status": outcome.status,
                 "finish_reason": outcome.finish_reason,
-                "error": outcome.failure.as_deref().map(with_options),
+                "error": outcome.failure.as_deref().map(|text| Front::Program.message(text)),
                 "diagnostics": diagnostics(&outcome.notes),
             })
         })
@@ -216,4 +216,14 @@ fn event_json(event: &Event) -> serde_json::Result<String> {
 
 fn diagnostics(notes: &[Note]) -> Value {
     notes.iter().map(|note| in_fields(json!(note), &["message"])).collect()
+}
+
+/// A JSON object whose `fields` have the names of the command line's options.
+pub fn in_fields(mut object: Value, fields: &[&str]) -> Value {
+    for field in fields {
+        if let Some(Value::String(text)) = object.get_mut(field) {
+            *text = Front::Program.message(text).into_owned();
+        }
+    }
+    object
 }

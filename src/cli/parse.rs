@@ -1,20 +1,20 @@
 //! `callwright parse`: reads a model's text as the engine does.
 
-use super::generation::OtherFormsArg;
+use super::generation::other_forms;
 use super::input::ToolsOptions;
-use super::option_names::in_fields;
+use super::output::in_fields;
 use super::stdin::{Source, batch};
 use super::{DONE, notice, screen};
 use anyhow::Result;
+use callwright::Tools;
 use callwright::agent::exec::Executor;
 use callwright::choose::Reading;
 use callwright::format::Format;
 use callwright::message::Conversation;
 use callwright::parse::event::Event;
-use callwright::parse::reader::{Finished, Reader};
-use callwright::parse::{ParserOptions, ReasoningOutput};
+use callwright::parse::reader::Reader;
+use callwright::parse::{OtherForms, ParserOptions, ReasoningOutput};
 use callwright::template::ChatTemplate;
-use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -65,8 +65,8 @@ pub struct ParseArgs {
     repair: Repair,
 
     /// Read calls of known tools in other forms than the format's, such as JSON in a code fence, or only report them
-    #[arg(long, value_name = "read|report|off", default_value = "read")]
-    other_forms: OtherFormsArg,
+    #[arg(long, value_name = "read|report|off", default_value = "read", value_parser = other_forms())]
+    other_forms: OtherForms,
 
     /// Read the conversation from a file: a call in another form that a tool's result has is a quotation
     #[arg(long, value_name = "FILE")]
@@ -111,7 +111,7 @@ struct Case {
     prompt_tail: Option<String>,
     input: String,
     reasoning: Option<Reasoning>,
-    other_forms: Option<OtherFormsArg>,
+    other_forms: Option<OtherForms>,
     #[serde(default)]
     partial: bool,
     messages: Option<Value>,
@@ -146,10 +146,10 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         reader.push(&buffer[..count], &mut |event| show(&event))?;
     }
     let (message, broken) = if args.partial {
-        (partial_message(&reader), reader.broken_so_far())
+        (shown(reader.to_json()), reader.broken_so_far())
     } else {
         let finished = reader.finish(&mut |event| show(&event))?;
-        (message(&finished), finished.broken)
+        (shown(finished.to_json()), finished.broken)
     };
     if let Some(broken) = broken.filter(|_| args.output == Output::Events) {
         notice(&broken);
@@ -173,7 +173,7 @@ fn format(template: Option<&str>, format: &str) -> Result<(Option<Format>, Strin
     Ok((format, String::new()))
 }
 
-fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms: OtherFormsArg) -> ParserOptions {
+fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms: OtherForms) -> ParserOptions {
     let reasoning = match reasoning {
         Reasoning::Separate => ReasoningOutput::Separate,
         Reasoning::Text => ReasoningOutput::InText,
@@ -182,7 +182,7 @@ fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms:
         set.repair = repair == Repair::On;
         set.prompt_tail = prompt_tail.to_owned();
         set.reasoning = reasoning;
-        set.other_forms = other_forms.into();
+        set.other_forms = other_forms;
     })
 }
 
@@ -198,8 +198,8 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;
     reader.push(case.input.as_bytes(), &mut |_| ())?;
     let mut message = match case.partial {
-        true => partial_message(&reader),
-        false => message(&reader.finish(&mut |_| ())?),
+        true => shown(reader.to_json()),
+        false => shown(reader.finish(&mut |_| ())?.to_json()),
     };
     if !notices.is_empty() {
         message["tools_notices"] = json!(notices);
@@ -207,23 +207,10 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     Ok(message)
 }
 
-/// The message in OpenAI's form, with its diagnostics.
-fn message(finished: &Finished) -> Value {
-    let notes = session::notes(&finished.parsed);
-    with_notes(finished.parsed.to_json(), finished.origin, finished.broken.as_deref(), &notes)
-}
-
-/// The same of a text that stops early.
-fn partial_message(reader: &Reader) -> Value {
-    with_notes(reader.so_far(), None, reader.broken_so_far().as_deref(), &[])
-}
-
-fn with_notes(mut value: Value, origin: Option<&str>, broken: Option<&str>, notes: &[session::Note]) -> Value {
-    if let Some(origin) = origin {
-        value["format"] = json!(origin);
+/// A message whose diagnostics have the names of the command line's options.
+fn shown(mut message: Value) -> Value {
+    for note in message["diagnostics"].as_array_mut().into_iter().flatten() {
+        *note = in_fields(note.take(), &["message"]);
     }
-    let broken = broken.map(|broken| json!(session::Note::plain("diagnostic", broken.to_owned())));
-    let notes = notes.iter().map(|note| in_fields(json!(note), &["message"]));
-    value["diagnostics"] = broken.into_iter().chain(notes).collect();
-    value
+    message
 }

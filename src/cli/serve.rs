@@ -1,17 +1,18 @@
 //! `callwright serve`.
 
-use super::generation::Constrain;
+use super::generation::{mode, one_of};
 use super::hardware::HardwareOptions;
 use super::input::positive;
 use super::{DONE, notice, screen, size};
 use crate::serve::{OwnTools, ServeOptions, Server, StreamArguments};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
+use callwright::constraint::Mode;
 use callwright::engine::LoadOptions;
 use callwright::models::Hub;
 use callwright::session::{ContextPolicy, Options};
 use callwright::{Error, ErrorKind, Tools};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -124,12 +125,12 @@ pub struct ServerOptions {
     max_tokens: usize,
 
     /// Constrain calls to the format and the tools' schemas; strict: refuse a request for which that is impossible
-    #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Answers")]
-    constrain: Constrain,
+    #[arg(long, value_name = "off|auto|strict", default_value = "auto", value_parser = mode(), help_heading = "Answers")]
+    constrain: Mode,
 
     /// Stream a call once it is complete, so that no client gets one that is cut off, or its arguments as they are written
-    #[arg(long, value_name = "complete|written", default_value = "complete", help_heading = "Answers")]
-    stream_arguments: StreamArgumentsArg,
+    #[arg(long, value_name = "complete|written", default_value = "complete", value_parser = one_of::<StreamArguments>(["complete", "written"]), help_heading = "Answers")]
+    stream_arguments: StreamArguments,
 
     /// Seed the random numbers of requests without a seed with N [default: another seed for each, which is reported]
     #[arg(short, long, value_name = "N", help_heading = "Answers")]
@@ -157,22 +158,6 @@ pub struct ProxyArgs {
 
     #[command(flatten)]
     server: ServerOptions,
-}
-
-/// When a stream has the arguments of a call.
-#[derive(Clone, Copy, ValueEnum)]
-enum StreamArgumentsArg {
-    Complete,
-    Written,
-}
-
-impl From<StreamArgumentsArg> for StreamArguments {
-    fn from(given: StreamArgumentsArg) -> StreamArguments {
-        match given {
-            StreamArgumentsArg::Complete => StreamArguments::Complete,
-            StreamArgumentsArg::Written => StreamArguments::Written,
-        }
-    }
 }
 
 pub fn run(args: ServeArgs) -> Result<u8> {
@@ -258,7 +243,6 @@ impl ServerOptions {
                 .hint("give a key with --api-key-file FILE, or --no-auth if everybody may use it")
                 .into());
         }
-        let constrain = self.constrain.into();
         Ok(ServeOptions {
             models,
             models_file,
@@ -266,10 +250,10 @@ impl ServerOptions {
             template: self.template,
             format: self.format,
             load,
-            defaults: Options { context: ContextPolicy::Error, constrain, ..Options::default() },
+            defaults: Options { context: ContextPolicy::Error, constrain: self.constrain, ..Options::default() },
             max_tokens: self.max_tokens,
             seed: self.seed,
-            stream_arguments: self.stream_arguments.into(),
+            stream_arguments: self.stream_arguments,
             parallel,
             queue: self.queue,
             memory_budget: None,

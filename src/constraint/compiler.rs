@@ -5,6 +5,7 @@ use super::masks::{Masks, TEXTS};
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::grammar::{LIMITS, budget, is_large, prepared};
+use crate::setting::Setting;
 use crate::{Error, ErrorKind, Result};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
@@ -100,7 +101,7 @@ impl Compiler {
     pub(crate) fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
         let failed = |what: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Constraint, format!("the model's vocabulary cannot be constrained: {what}"))
-                .hint("set `Options::constrain` to off to generate without a grammar")
+                .hint(format!("{} to generate without a grammar", Setting::ConstrainOff))
         };
         let written = |text: &[u8]| !text.is_empty() && markup.iter().any(|m| contains(m.as_bytes(), text));
         let mut written_tokens = Vec::new();
@@ -300,10 +301,10 @@ pub(super) fn contains(text: &[u8], part: &[u8]) -> bool {
 pub(super) fn grammar_error(why: &str) -> Error {
     let first = why.lines().next().unwrap_or(why);
     Error::new(ErrorKind::Constraint, format!("the grammar cannot be used: {first}"))
-        .hint("set `Options::constrain` to off to generate without a grammar")
+        .hint(format!("{} to generate without a grammar", Setting::ConstrainOff))
 }
 
 /// The same for a user's grammar.
 pub(super) fn own_grammar(refused: Error) -> Error {
-    Error::new(ErrorKind::Syntax, refused.message()).hint("a grammar is written in llguidance's Lark, or in GBNF")
+    Error::new(ErrorKind::Syntax, refused.message()).hint(Setting::GrammarSyntax)
 }

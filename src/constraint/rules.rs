@@ -1,6 +1,7 @@
 //! Rules for a constrained answer, and the diagnostics it produces.
 
 use crate::engine::Token;
+use crate::setting::Setting;
 use crate::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
@@ -122,12 +123,19 @@ impl Subject {
             Some(needed) => {
                 let message =
                     format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
-                Error::new(ErrorKind::Constraint, message).hint("raise `Options::max_tokens` or `LoadOptions::context`")
+                Error::new(ErrorKind::Constraint, message).hint(format!(
+                    "raise {} or {}",
+                    Setting::MaxTokens,
+                    Setting::Context
+                ))
             }
             None => {
                 let message = format!("{tokens} left, and no {what} is known to fit");
-                Error::new(ErrorKind::Constraint, message)
-                    .hint("raise `Options::max_tokens`, make the schema simpler, or set `Options::constrain` to off")
+                Error::new(ErrorKind::Constraint, message).hint(format!(
+                    "raise {}, make the schema simpler, or {}",
+                    Setting::MaxTokens,
+                    Setting::ConstrainOff
+                ))
             }
         }
     }
@@ -135,29 +143,31 @@ impl Subject {
 
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let more = Setting::MaxTokens;
         match self {
             Notice::ClosedEarly(subject) => {
                 write!(
                     f,
-                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise `Options::max_tokens`)",
+                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise {more})",
                     subject.name()
                 )
             }
-            Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (`Options::max_thinking`)"),
+            Notice::ThinkingClosed => write!(f, "reasoning was closed at its limit ({})", Setting::MaxThinking),
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
             Notice::Left(subject) => write!(
                 f,
                 "the {} does not fit the grammar, and the server names no likely token that does, so it was taken as it is",
                 subject.name()
             ),
-            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (raise `Options::max_tokens`)"),
+            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (raise {more})"),
             Notice::CutOff(subject) => write!(
                 f,
-                "the tokens ran out within the {}: no completion was found in time (raise `Options::max_tokens`)",
+                "the tokens ran out within the {}: no completion was found in time (raise {more})",
                 subject.name()
             ),
-            Notice::NumberCutOff => f.write_str(
-                "the tokens ran out within a number, which may be another one with more digits (raise `Options::max_tokens`)",
+            Notice::NumberCutOff => write!(
+                f,
+                "the tokens ran out within a number, which may be another one with more digits (raise {more})"
             ),
         }
     }

@@ -27,6 +27,7 @@ use self::words::Words;
 use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{ReadVocabulary, Vocabulary};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
+use crate::setting::Setting;
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_2::model::LlamaModel;
@@ -38,8 +39,6 @@ use std::time::{Duration, Instant};
 
 /// Maximum tokens decoded in one call. llama.cpp's own default for the physical batch.
 const BATCH: usize = 512;
-/// What to do about a file that cannot be loaded in a build for a GPU.
-const ON_GPU: &str = "if the GPU's memory is too small, a smaller `LoadOptions::gpu_layers` helps; -vv shows llama.cpp's messages while loading";
 
 /// Up to this many tokens the CPU computes attention in full while it decodes an answer. Flash attention divides such a step
 /// among the threads from 512 tokens on, so that their number changes the result, and its speed was measured at 0.4.
@@ -125,7 +124,13 @@ impl LlamaEngine {
         let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
             let why = because(&error.to_string());
             Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
-                .hint(if options.is_on_gpu() { ON_GPU } else { "use -vv to see llama.cpp's messages while loading" })
+                .hint(match options.is_on_gpu() {
+                    true => format!(
+                        "if the GPU's memory is too small, a smaller {} helps; -vv shows llama.cpp's messages while loading",
+                        Setting::GpuLayers
+                    ),
+                    false => "use -vv to see llama.cpp's messages while loading".to_owned(),
+                })
         })?;
         let info = words::describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
@@ -361,10 +366,6 @@ impl Engine for LlamaEngine {
 
     fn longest_token(&self) -> Option<usize> {
         self.words.longest()
-    }
-
-    fn sibling(&self) -> Option<Box<dyn Engine>> {
-        Some(Box::new(self.share()))
     }
 
     fn vocabulary(&self) -> Option<Vocabulary> {

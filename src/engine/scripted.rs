@@ -6,6 +6,7 @@ use super::{Engine, ModelInfo, Token};
 use crate::files::{self, Readers};
 use crate::generate;
 use crate::hash::sha256;
+use crate::setting::Setting;
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result, text_file};
 use serde::{Deserialize, Serialize};
@@ -255,7 +256,7 @@ impl ScriptedEngine {
         let damaged = |line: usize, error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
                 .at(crate::error::Location { file: Some(path.to_owned()), line: Some(line + 1), column: None })
-                .hint("`Session::record` writes one")
+                .hint(format!("{} writes one", Setting::Record))
         };
         let (line, first) = lines.next().ok_or_else(|| damaged(0, &"the file is empty"))?;
         let mut header: Header = serde_json::from_str(first).map_err(|error| damaged(line, &error))?;

@@ -21,6 +21,7 @@ use ureq::http::{HeaderMap, Response, Uri};
 use super::hub::{Hub, HubFile, Progress, ProgressEvent, is_sha256, verify};
 use super::repo::HubRepo;
 use crate::error::{Error, ErrorKind, Result, nearest};
+use crate::setting::Setting;
 
 /// Maximum number of consecutive retries without a new byte.
 const MAX_FAILURES: u32 = 4;
@@ -319,9 +320,10 @@ impl<'a> Download<'a> {
             Failed::Strange(what) => self
                 .fail(&format!("it does not answer as the hub does ({what})"))
                 .hint("check HF_ENDPOINT, and whether a proxy or login page answers instead"),
-            Failed::Request(error) => self
-                .fail(&error.to_string())
-                .hint("check the connection and HF_ENDPOINT; `Hub::offline` uses only what is in the cache"),
+            Failed::Request(error) => self.fail(&error.to_string()).hint(format!(
+                "check the connection and HF_ENDPOINT; {} uses only what is in the cache",
+                Setting::Offline
+            )),
         }
     }
 

@@ -10,13 +10,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, ServerModel, Source};
-use crate::decision::CallWeights;
 use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
-const MODEL_KEYS: [&str; 22] = [
+const MODEL_KEYS: [&str; 21] = [
     "name",
     "path",
     "repo",
@@ -35,12 +34,10 @@ const MODEL_KEYS: [&str; 22] = [
     "context",
     "sampling",
     "call_threshold",
-    "call_weights",
     "no_call_below",
     "lora",
     "fallbacks",
 ];
-const WEIGHT_KEYS: [&str; 3] = ["bias", "marker", "relevance"];
 const SAMPLING_KEYS: [&str; 9] = [
     "temperature",
     "top_k",
@@ -169,7 +166,6 @@ impl File<'_> {
                 .map(|n| n as u32),
             sampling: field("sampling").map(|(_, v)| self.sampling(v)).transpose()?.unwrap_or_default(),
             call_threshold: field("call_threshold").map(|(_, v)| self.probability(v, "call_threshold")).transpose()?,
-            call_weights: field("call_weights").map(|(_, v)| self.weights(v)).transpose()?,
             no_call_below: field("no_call_below").map(|(_, v)| self.probability(v, "no_call_below")).transpose()?,
             lora: field("lora").map(|(_, v)| self.adapters(v)).transpose()?.unwrap_or_default(),
             fallbacks: field("fallbacks").map(|(_, v)| self.texts(v, "fallbacks")).transpose()?.unwrap_or_default(),
@@ -314,24 +310,6 @@ impl File<'_> {
             repeat_last_n: field(table, "repeat_last_n").map(|(_, v)| self.last_n(v)).transpose()?,
             dry_multiplier: number("dry_multiplier", DRY_MULTIPLIER)?,
         })
-    }
-
-    fn weights(&self, value: &Spanned<DeValue>) -> Result<CallWeights> {
-        const SHAPE: &str = "write call_weights = { bias = 0.5, marker = 0.1, relevance = 0.3 }";
-        let Some(table) = value.get_ref().as_table() else {
-            return Err(self.wrong(value, "\"call_weights\" is a table").hint(SHAPE));
-        };
-        if let Some((key, _)) = table.iter().find(|(key, _)| !WEIGHT_KEYS.contains(&key.get_ref().as_ref())) {
-            return Err(self.unknown(key, &WEIGHT_KEYS, "\"call_weights\""));
-        }
-        let number = |name: &str| {
-            let Some((_, value)) = field(table, name) else {
-                return Err(self.wrong(value, format!("\"call_weights\" has no {name:?}")).hint(SHAPE));
-            };
-            let parsed = float(value).filter(|number| number.is_finite());
-            parsed.ok_or_else(|| self.wrong(value, format!("{name:?} is a number")))
-        };
-        Ok(CallWeights { bias: number("bias")?, marker: number("marker")?, relevance: number("relevance")? })
     }
 
     fn probability(&self, value: &Spanned<DeValue>, name: &str) -> Result<f64> {

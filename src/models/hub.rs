@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::gguf::shard_of;
 use super::repo::HubRepo;
 use crate::error::{Error, ErrorKind, Result};
+use crate::setting::Setting;
 
 const ENDPOINT: &str = "https://huggingface.co";
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -297,7 +298,7 @@ impl Hub {
                 ErrorKind::ModelNotFound,
                 format!("{} of {} is not in the cache {}", name, file.repo, self.cache.display()),
             )
-            .hint("leave out `Hub::offline` (and HF_HUB_OFFLINE) to download it"));
+            .hint(format!("leave out {} (and HF_HUB_OFFLINE) to download it", Setting::Offline)));
         }
         #[cfg(feature = "hub")]
         return super::download::fetch(self, file, name, sum, progress);

@@ -3,6 +3,7 @@
 use super::gguf::shard_of;
 use super::hub::{Hub, HubFile};
 use crate::error::{Error, ErrorKind, Result};
+use crate::setting::Setting;
 use std::path::Path;
 
 /// The quantizations to choose if none is named, in llama.cpp's order of preference.
@@ -88,7 +89,7 @@ impl Hub {
         if self.offline {
             let message = format!("no file of {} is in the cache {}", wanted.repo, self.cache.display());
             return Err(Error::new(ErrorKind::ModelNotFound, message)
-                .hint("leave out `Hub::offline` (and HF_HUB_OFFLINE) to download one"));
+                .hint(format!("leave out {} (and HF_HUB_OFFLINE) to download one", Setting::Offline)));
         }
         #[cfg(feature = "hub")]
         return super::download::list(self, wanted);

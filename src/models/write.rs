@@ -1,19 +1,14 @@
 //! Writes an entry of models.toml, or a setting of one that is there, and leaves the rest of the file as it is.
 
 use super::{ModelEntry, Sampling, Source};
-use crate::decision::CallWeights;
 use crate::engine::LoraAdapter;
 use toml::{Table, Value};
 
-/// The text of a models.toml with the threshold, and weights, for the calls of a model: in the model's entry, or, where
-/// there is none, in a new one with all that is known of the model.
-pub(crate) fn with_call_threshold(
-    text: &str,
-    entry: &ModelEntry,
-    threshold: f64,
-    weights: Option<CallWeights>,
-) -> String {
-    let settings = call_settings(threshold, weights);
+/// Returns the text of a models.toml with the threshold for the calls of a model: in the model's entry, or, where there is none, in
+/// a new one with all that is known of the model.
+pub(crate) fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64) -> String {
+    // As Rust writes a number that is read back as the same one: TOML's crate writes 1e-7 with all its zeros.
+    let settings = format!("call_threshold = {threshold:?}\n");
     // Each line keeps its end, as far as that is more than a line feed.
     let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
     let end_of_line = if text.contains("\r\n") { "\r\n" } else { "\n" };
@@ -26,9 +21,9 @@ pub(crate) fn with_call_threshold(
         }
         let key = |line: &String| line.split('=').next().map(|key| key.trim().to_owned()).unwrap_or_default();
         let mut own: Vec<String> = lines[*begin..end].to_vec();
-        // It is a probability by the same weights.
+        // Both are compared with the same probability.
         let both = own.iter().any(|line| key(line) == "no_call_below");
-        own.retain(|line| !["call_threshold", "call_weights", "no_call_below"].contains(&key(line).as_str()));
+        own.retain(|line| !["call_threshold", "no_call_below"].contains(&key(line).as_str()));
         let settings = settings + &if both { format!("no_call_below = {threshold:?}\n") } else { String::new() };
         let name = own.iter().position(|line| key(line) == "name").unwrap_or(0);
         let carriage = end_of_line.trim_end_matches('\n');
@@ -45,15 +40,6 @@ pub(crate) fn with_call_threshold(
     let gap = if text.trim().is_empty() { "" } else { end_of_line };
     let ended = if text.is_empty() || text.ends_with('\n') { "" } else { end_of_line };
     format!("{text}{ended}{gap}{}", format!("{}{settings}", whole(entry)).replace('\n', end_of_line))
-}
-
-/// The lines of an entry that set how the decision to call is taken.
-pub(crate) fn call_settings(threshold: f64, weights: Option<CallWeights>) -> String {
-    // As Rust writes a number that is read back as the same one: TOML's crate writes 1e-7 with all its zeros.
-    let weights = weights.map(|CallWeights { bias, marker, relevance }| {
-        format!("call_weights = {{ bias = {bias:?}, marker = {marker:?}, relevance = {relevance:?} }}\n")
-    });
-    format!("call_threshold = {threshold:?}\n{}", weights.unwrap_or_default())
 }
 
 /// The name in the text of one entry.
@@ -145,19 +131,14 @@ mod tests {
     fn the_entry_that_is_there_gets_the_threshold_and_the_rest_stays() {
         let before = "# mine\n[[model]]\nname = \"a\" # first\npath = \"a.gguf\"\n\n[[model]]\npath = \"b.gguf\"\nname = \"b\"\n";
         let entry = &read(before)[1];
-        let once = with_call_threshold(before, entry, 0.0125, None);
+        let once = with_call_threshold(before, entry, 0.0125);
         assert_eq!(once, before.to_owned() + "call_threshold = 0.0125\n");
         assert_eq!(read(&once)[1].call_threshold, Some(0.0125));
-        let weights = CallWeights { bias: -2.5, marker: 0.125, relevance: 0.3 };
-        let weighted = with_call_threshold(&once, entry, 0.5, Some(weights));
-        assert_eq!((read(&weighted)[1].call_threshold, read(&weighted)[1].call_weights), (Some(0.5), Some(weights)));
-        // Weights that do not belong to the new threshold go.
-        assert_eq!(with_call_threshold(&weighted, entry, 0.0125, None), once);
         // What forbids calls below the threshold goes on doing so.
         let both = once.clone() + "no_call_below = 0.0125\n";
-        let again = with_call_threshold(&both, entry, 0.5, None);
+        let again = with_call_threshold(&both, entry, 0.5);
         assert_eq!((read(&again)[1].call_threshold, read(&again)[1].no_call_below), (Some(0.5), Some(0.5)));
-        let twice = with_call_threshold(&once, entry, 1e-7, None);
+        let twice = with_call_threshold(&once, entry, 1e-7);
         assert_eq!(twice, before.to_owned() + "call_threshold = 1e-7\n");
         assert_eq!(read(&twice)[1].call_threshold, Some(1e-7));
         assert_eq!(read(&twice)[0].call_threshold, None);
@@ -167,11 +148,11 @@ mod tests {
     fn a_file_keeps_its_ends_of_lines() {
         let before = "# mine\r\n[[model]]\r\nname = \"a\"\r\npath = \"a.gguf\"\r\n\r\n[[model]]\r\npath = \"b.gguf\"\r\nname = \"b\"";
         for (index, entry) in read(before).iter().enumerate() {
-            let once = with_call_threshold(before, entry, 0.5, None);
+            let once = with_call_threshold(before, entry, 0.5);
             assert_eq!(once.matches('\n').count(), once.matches("\r\n").count(), "{once:?}");
             assert_eq!(read(&once)[index].call_threshold, Some(0.5));
             let more = ModelEntry { name: "c".to_owned(), ..entry.clone() };
-            let added = with_call_threshold(before, &more, 0.5, None);
+            let added = with_call_threshold(before, &more, 0.5);
             assert!(
                 added.starts_with(before) && added.matches('\n').count() == added.matches("\r\n").count(),
                 "{added:?}"
@@ -182,7 +163,7 @@ mod tests {
     #[test]
     fn a_missing_entry_is_written_with_its_adapters() {
         let entry = &read("[[model]]\nname = \"a\"\npath = \"/a.gguf\"\nlora = [\"/one.gguf\", \"/two.gguf:-0.5\"]")[0];
-        let found = read(&with_call_threshold("", entry, 0.5, None)).remove(0);
+        let found = read(&with_call_threshold("", entry, 0.5)).remove(0);
         assert_eq!((&found.lora, found.lora.len(), found.lora[1].scale), (&entry.lora, 2, -0.5));
     }
 
@@ -190,7 +171,7 @@ mod tests {
     fn a_missing_entry_is_written_whole() {
         for model in ["qwen3-0.6b", "qwen2.5-7b", "mistral-7b-v0.3"] {
             let entry = Models::builtin().unwrap().resolve(model).unwrap();
-            let text = with_call_threshold("# mine", &entry, 0.5, None);
+            let text = with_call_threshold("# mine", &entry, 0.5);
             assert!(text.starts_with("# mine\n\n[[model]]\n"), "{text}");
             let mut found = read(&text).remove(0);
             assert_eq!(found.call_threshold.take(), Some(0.5));

@@ -8,6 +8,7 @@ use crate::engine::{Engine, ModelInfo};
 use crate::error::nearest;
 use crate::models::ServerModel;
 use crate::session::untrained::special_looking;
+use crate::setting::Setting;
 use crate::template::ChatTemplate;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
@@ -86,9 +87,10 @@ impl Server {
         let own = text("chat_template");
         if own.is_empty() && template.is_none() {
             let message = format!("{named} does not say how its model's prompts are written");
-            return Err(Error::new(ErrorKind::Template, message).hint(
-                "give the model's chat template with `ModelBuilder::template`, or let the server write the prompt: openai-chat:",
-            ));
+            return Err(Error::new(ErrorKind::Template, message).hint(format!(
+                "give the model's chat template with {}, or let the server write the prompt: openai-chat:",
+                Setting::Template
+            )));
         }
         server.tokenizes = server.tokenizes()?;
         let source = template.map_or(own.as_str(), ChatTemplate::source);

@@ -75,7 +75,7 @@ pub(super) struct Own {
     /// A built-in format in place of the template's.
     pub format: Option<String>,
     /// `off`, `auto` or `strict`.
-    pub constrain: Option<Constrain>,
+    pub constrain: Option<Mode>,
     /// See [`Options::call_threshold`].
     pub call_threshold: Option<f64>,
     /// See [`Options::no_call_below`].
@@ -86,15 +86,6 @@ pub(super) struct Own {
     pub stream_arguments: Option<StreamArguments>,
     /// Whether the response has the prompt, the model's own text, and the tokens of both.
     pub trace: bool,
-}
-
-/// How far a model is held to the format's grammar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Constrain {
-    Off,
-    Auto,
-    Strict,
 }
 
 /// When a stream has the arguments of a call.
@@ -317,17 +308,11 @@ impl Chat {
         options.response_format.clone_from(&self.body.response_format);
         if own.format.is_none() {
             options.call_threshold = options.call_threshold.or(entry.call_threshold);
-            options.call_weights = entry.call_weights;
             options.no_call_below = options.no_call_below.or(entry.no_call_below);
         }
         options.call_threshold = own.call_threshold.or(options.call_threshold);
         options.no_call_below = own.no_call_below.or(options.no_call_below);
-        options.constrain = match own.constrain {
-            None => options.constrain,
-            Some(Constrain::Off) => Mode::Off,
-            Some(Constrain::Auto) => Mode::Auto,
-            Some(Constrain::Strict) => Mode::Strict,
-        };
+        options.constrain = own.constrain.unwrap_or(options.constrain);
         options
     }
 

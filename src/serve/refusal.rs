@@ -1,6 +1,6 @@
 //! Why a request gets no answer, in the forms of the dialects.
 
-use super::names::with_fields;
+use crate::setting::Front;
 use crate::{Error, ErrorKind};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -83,7 +83,7 @@ impl IntoResponse for Refusal {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
-        let message = with_fields(&error.to_string());
+        let message = Front::Server.message(&error.to_string()).into_owned();
         match error.kind() {
             ErrorKind::ContextOverflow => Refusal::new(StatusCode::BAD_REQUEST, "context_length_exceeded", message),
             ErrorKind::Constraint => Refusal::new(StatusCode::BAD_REQUEST, "unsupported_schema", message),

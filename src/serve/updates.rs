@@ -1,11 +1,11 @@
 //! What a client gets of an answer while it is generated, and how it knows that the client is gone.
 
-use super::names::with_fields;
 use super::refusal::Refusal;
 use crate::generate::{TokenProbability, Usage};
 use crate::parse::event::Event as Parsed;
 use crate::parse::{ParsedCall, message_to_json};
 use crate::session::{Event, FinishReason, Note, Reply};
+use crate::setting::Front;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,8 +78,10 @@ impl Answer {
         notes: Vec<String>,
         trace: Option<Value>,
     ) -> Answer {
-        let notes = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes);
-        let notes = notes.map(|note| Note { message: with_fields(&note.message), ..note });
+        let notes = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes).map(|mut note| {
+            note.message = Front::Server.message(&note.message).into_owned();
+            note
+        });
         let mut message = message_to_json(&reply.message, &reply.calls);
         let whole: Vec<ParsedCall> = reply.calls.into_iter().filter(ParsedCall::is_whole).collect();
         let finish = match reply.finish_reason {

@@ -1,7 +1,7 @@
 //! One answer of the model: from the conversation to the reply.
 
 use super::constrain;
-use super::event::{Cut, Event, FinishReason, Note, Reply, notes};
+use super::event::{Cut, Event, FinishReason, Note, Reply};
 use super::explain::NoCall;
 use super::listen::Listener;
 use super::prompt::{AnswerRequest, Written};
@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
 use crate::format::{Format, Marker};
 use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
-use crate::parse::{OtherForms, Parser, ParserOptions};
+use crate::parse::{OtherForms, Parser, ParserOptions, notes};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -73,10 +73,6 @@ impl Session {
         let options = &request.options;
         let Session { engine, prompts, compiling, deciding, .. } = self;
         let format = &prompts.writer.format;
-        let mut question = match decide::weighs(request) {
-            true => deciding.question(prompts, &**engine, request, written)?,
-            false => None,
-        };
         let begun = (written.prefill.as_bytes(), written.thinking);
         let unavailable = constrain::unavailable(&**engine, options);
         engine.prepare(&written.prompt.pieces, options, request.until);
@@ -90,7 +86,7 @@ impl Session {
             &written.tokens,
             Sampler::new(options.sampling).biased(&options.logit_bias),
             Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until },
-            (question.as_mut(), decide::ahead(format, request)),
+            decide::ahead(format, request),
             &mut *self.on_prompt,
         )?;
         let (mut constraint, notices) = match constraint {
@@ -101,9 +97,7 @@ impl Session {
         notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));
         let vocabulary = constraint.as_ref().map(Constraint::vocabulary);
         let opening = deciding.opening(vocabulary, read.engine(), format, request);
-        let mut decision = opening.map(|opening| {
-            decide::decision(opening, request, written.thinking).weighing(options.call_weights, question)
-        });
+        let mut decision = opening.map(|opening| decide::decision(opening, request, written.thinking));
 
         // A repeated answer is not constrained, and ends where it ended when it was recorded.
         let repeated = self.recording.next_end();
@@ -198,17 +192,15 @@ impl Session {
         let request = self.request()?;
         let Session { prompts, engine, recording, compiling, deciding, .. } = self;
         let (written, _) = prompts.fit(&**engine, recording, &request)?;
-        let mut question = deciding.question(prompts, &**engine, &request, &written)?;
         let format = &prompts.writer.format;
         compiling.wait();
         let vocabulary = compiling.made.as_ref().map(Compiler::vocabulary);
         let Some(opening) = deciding.opening(vocabulary, &**engine, format, &request) else { return Ok(None) };
         let limits = Limits { max_tokens: 0, cancel: &request.options.cancel, until: request.until };
-        let measured = (question.as_mut(), Opening::most_tokens(format));
+        let ahead = Opening::most_tokens(format);
         let sampler = Sampler::new(request.options.sampling);
-        let read = read(&mut **engine, &written.tokens, sampler, limits, measured, &mut *self.on_prompt)?;
-        let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking)
-            .weighing(request.options.call_weights, question);
+        let read = read(&mut **engine, &written.tokens, sampler, limits, ahead, &mut *self.on_prompt)?;
+        let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking);
         let guides = Guides { decision: Some(&mut decision), ..Guides::default() };
         read.write(guides, &mut |_: &[u8], _: bool| ControlFlow::Continue(()))?;
         Ok(decision.found().filter(|_| !decision.is_open()))

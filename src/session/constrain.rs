@@ -7,6 +7,7 @@ use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::Generation;
 use crate::grammar::{Unenforced, budget, json_grammar};
+use crate::setting::Setting;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -117,7 +118,7 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
     let unenforced =
         |why: &str| Some(format!("response_format is not enforced: {why}. The answer is checked once it is written"));
     if options.constrain == Mode::Off {
-        return Ok(unenforced("`Options::constrain` is off"));
+        return Ok(unenforced(&format!("{} is off", Setting::Constrain)));
     }
     if tools.is_empty() || options.tool_choice == ToolChoice::None {
         options.grammar = Some(json);
@@ -143,14 +144,15 @@ pub(super) fn unavailable(engine: &dyn Engine, options: &Options) -> Option<Stri
 /// Options that need a model's logits, where the model is on a server, which may write the prompt itself (`chat`).
 fn needs_logits(chat: bool, options: &Options) -> Option<String> {
     let needed = [
-        ("`Options::call_threshold`", options.call_threshold.is_some()),
-        ("`Options::no_call_below`", options.no_call_below.is_some()),
-        ("`Options::logprobs`", options.logprobs.is_some()),
-        ("`Options::logit_bias`", !options.logit_bias.is_empty()),
-        ("`Options::grammar`", chat && options.grammar.as_ref().is_some_and(|grammar| grammar.schema.is_none())),
-        ("`Options::constrain` strict", chat && options.constrain == Mode::Strict),
+        (Setting::CallThreshold, options.call_threshold.is_some()),
+        (Setting::NoCallBelow, options.no_call_below.is_some()),
+        (Setting::Logprobs, options.logprobs.is_some()),
+        (Setting::LogitBias, !options.logit_bias.is_empty()),
+        (Setting::Grammar, chat && options.grammar.as_ref().is_some_and(|grammar| grammar.schema.is_none())),
     ];
-    let needed: Vec<&str> = needed.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+    let mut needed: Vec<String> =
+        needed.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name.to_string()).collect();
+    needed.extend((chat && options.constrain == Mode::Strict).then(|| format!("{} strict", Setting::Constrain)));
     (!needed.is_empty())
         .then(|| format!("a server does not send what is needed for {}: the answer is as without", needed.join(", ")))
 }
@@ -190,9 +192,9 @@ pub(super) fn end(
 ) -> (Vec<String>, Shortage) {
     let Some(constraint) = constraint else { return Default::default() };
     // The constraint knows how many tokens are left, and not why there are no more.
-    let option = if context_is_limit { "`LoadOptions::context`" } else { "`Options::max_tokens`" };
-    let reported =
-        constraint.notices().iter().map(|notice| notice.to_string().replace("`Options::max_tokens`", option));
+    let option = if context_is_limit { Setting::Context } else { Setting::MaxTokens };
+    let reported = constraint.notices().iter();
+    let reported = reported.map(|notice| notice.to_string().replace(Setting::MaxTokens.name(), option.name()));
     let mut reported: Vec<String> = reported.collect();
     for unenforced in constraint.unenforced() {
         if !known.contains(unenforced) {

@@ -6,6 +6,7 @@ use super::record::Recording;
 use crate::agent::{exec, messages};
 use crate::engine::{Engine, Token, common};
 use crate::message::{Arguments, Message, Role};
+use crate::setting::Setting;
 use crate::{Error, ErrorKind, Result};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,9 +203,10 @@ impl Prompts {
         }
         self.tools_reported = true;
         Ok(Some(format!(
-            "the {tools} tools take {taken} tokens, {}% of the context of {limit}; `Options::select_tools` shows the model \
+            "the {tools} tools take {taken} tokens, {}% of the context of {limit}; {} shows the model \
              only those that fit the question",
-            taken * 100 / limit.max(1)
+            taken * 100 / limit.max(1),
+            Setting::SelectTools
         )))
     }
 }
@@ -315,9 +317,9 @@ fn overflow(writer: &PromptWriter, engine: &dyn Engine, request: &AnswerRequest,
         message += &format!(" (of these: {})", parts.join(", "));
     }
     let hint = if limit < engine.model().context_train {
-        "a larger `LoadOptions::context` gives more room, up to what the model was trained for"
+        format!("a larger {} gives more room, up to what the model was trained for", Setting::Context)
     } else {
-        "fewer tools, shorter descriptions or a shorter history make room"
+        "fewer tools, shorter descriptions or a shorter history make room".to_owned()
     };
     Error::new(ErrorKind::ContextOverflow, message).hint(hint)
 }

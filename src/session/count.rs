@@ -1,6 +1,7 @@
 //! When an answer has made calls enough.
 
 use crate::parse::event::Event;
+use crate::setting::Setting;
 use std::collections::HashMap;
 
 /// So many times an answer may make the same call, where neither its calls are limited nor repetitions end it.
@@ -122,11 +123,13 @@ impl CallCount {
         let call = self.repeated.as_ref()?;
         Some(match self.once {
             true => format!(
-                "the answer was ended where it made the same call again, {call}: it is made once (`Options::loop_guard` off lets \
-                 the answer go on)"
+                "the answer was ended where it made the same call again, {call}: it is made once ({} lets \
+                 the answer go on)",
+                Setting::LoopGuardOff
             ),
             false => format!(
-                "the answer was ended after {SAME} times the same call, {call} (`Options::max_calls` sets another limit)"
+                "the answer was ended after {SAME} times the same call, {call} ({} sets another limit)",
+                Setting::MaxCalls
             ),
         })
     }

@@ -8,8 +8,9 @@ use crate::engine::Token;
 use crate::generate::{TokenProbability, Usage};
 use crate::hash::sha256;
 use crate::message::{Message, ToolCall};
-use crate::parse::event::{Diagnostic, DiagnosticKind, Event as ParserEvent, Repair};
-use crate::parse::{Parsed, ParsedCall};
+pub use crate::parse::Note;
+use crate::parse::ParsedCall;
+use crate::parse::event::Event as ParserEvent;
 use crate::session::select::SelectedTools;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -217,52 +218,6 @@ pub struct Done {
 pub struct Notice {
     /// What happened.
     pub message: String,
-}
-
-/// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Note {
-    /// Which kind: `repair`, `problem`, `diagnostic`, `history`, `constraint`, `loop` (it repeats itself), `no_call` (why
-    /// there may be none) or `answer` (why it ended); in a run also `retry`, `repeated`, `fallback`, `context`, `tools` (of servers) or `failure_log`.
-    pub kind: &'static str,
-    /// The call it is about, where it is about one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub call: Option<String>,
-    /// The repair, where it is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub repair: Option<Repair>,
-    /// In words.
-    pub message: String,
-}
-
-impl Note {
-    /// A note that is about no call.
-    pub(crate) fn plain(kind: &'static str, message: String) -> Note {
-        Note { kind, call: None, repair: None, message }
-    }
-}
-
-/// All that is worth knowing about a parsed answer.
-pub(crate) fn notes(parsed: &Parsed) -> Vec<Note> {
-    let repairs = parsed.repairs.iter().map(|repair| Note {
-        repair: Some(repair.clone()),
-        ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
-    });
-    let diagnostics = parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| {
-        let how = match diagnostic.kind {
-            DiagnosticKind::OtherForm { format: Some(_), .. } => " (`ModelBuilder::format` sets it)",
-            _ => "",
-        };
-        Note::plain("diagnostic", format!("{diagnostic}{how}"))
-    });
-    let problems = parsed.calls.iter().flat_map(|call| {
-        call.problems.iter().map(move |problem| Note {
-            call: Some(call.id.clone()),
-            ..Note::plain("problem", format!("{} {}: {problem}", call.id, call.name))
-        })
-    });
-    repairs.chain(diagnostics).chain(problems).collect()
 }
 
 /// One turn of the model.

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::format::Format;
 use crate::message::Role;
 use crate::parse::OtherForms;
+use crate::setting::Setting;
 use std::sync::Arc;
 
 /// From this share of the context on, the tools are reported as many.
@@ -56,7 +57,8 @@ impl NoCall {
     pub(super) fn in_short(&self, model: &str, request: &AnswerRequest, reply: &Reply) -> Option<String> {
         if self.base {
             return Some(format!(
-                "no call: {model} is probably a base model, which does not call tools (`Options::explain` says more)"
+                "no call: {model} is probably a base model, which does not call tools ({} says more)",
+                Setting::Explain
             ));
         }
         // A diagnostic has said what is wrong with it, or the constraint that there was no room for a call.
@@ -64,22 +66,25 @@ impl NoCall {
         if no_room || reply.notes.iter().any(|note| note.kind == "diagnostic") {
             return None;
         }
-        let next = "`ToolChoice::Required` makes it call, `Options::explain` says more";
+        let more = format!("{} says more", Setting::Explain);
         let nearly = self.probability.filter(|probability| *probability >= NEARLY);
         // Where calls in other forms are not to be looked for, they are text.
         let other_form = self.other_form.filter(|_| request.options.other_forms != OtherForms::Off);
         match (self.named.as_slice(), other_form, nearly) {
             (_, Some((format, marker)), _) => Some(format!(
-                "no call: {marker} in the answer begins a call in the format {format}, which is not read here (`ModelBuilder::format` \
-                 {format} reads it, `Options::explain` says more)"
+                "no call: {marker} in the answer begins a call in the format {format}, which is not read here ({} {format} \
+                 reads it, {more})",
+                Setting::Format
             )),
             // An answer that names several tools lists them.
-            ([name], None, _) => {
-                Some(format!("no call: the answer names the tool {name}, but does not call it ({next})"))
-            }
+            ([name], None, _) => Some(format!(
+                "no call: the answer names the tool {name}, but does not call it ({} makes it call, {more})",
+                Setting::Required
+            )),
             (_, None, Some(probability)) => Some(format!(
-                "no call, but nearly: the probability of one was {probability:.2} (`Options::call_threshold` {:.2} makes it call, \
-                 `Options::explain` says more)",
+                "no call, but nearly: the probability of one was {probability:.2} ({} {:.2} makes it call, \
+                 {more})",
+                Setting::CallThreshold,
                 floor(probability)
             )),
             _ => None,
@@ -140,17 +145,17 @@ impl NoCall {
             next.push("an instruct model (`callwright model list` shows some)".to_owned());
         }
         if let Some((format, _)) = self.other_form {
-            next.push(format!("`ModelBuilder::format` {format}"));
+            next.push(format!("{} {format}", Setting::Format));
         }
         if let Some(probability) = self.probability.filter(|probability| floor(*probability) > 0.0) {
-            next.push(format!("`Options::call_threshold` {:.2}", floor(probability)));
+            next.push(format!("{} {:.2}", Setting::CallThreshold, floor(probability)));
         }
         if self.ended == FinishReason::Length {
-            next.push("a larger `Options::max_tokens`".to_owned());
+            next.push(format!("a larger {}", Setting::MaxTokens));
         }
-        next.push("`ToolChoice::Required`, if each answer needs a call".to_owned());
+        next.push(format!("{}, if each answer needs a call", Setting::Required));
         if added && !self.base && self.other_form.is_none() {
-            next.push("`ModelBuilder::format` with another format".to_owned());
+            next.push(format!("{} with another format", Setting::Format));
         }
         if many {
             next.push("fewer tools".to_owned());

@@ -1,12 +1,12 @@
 //! What a session does with each turn: options, and whether the model must call.
 
 use crate::constraint::Mode;
-use crate::decision::CallWeights;
 use crate::engine::Token;
 use crate::engine::sampler::Sampling;
 use crate::grammar::Grammar;
 use crate::message::ResponseFormat;
 use crate::parse::OtherForms;
+use crate::setting::Setting;
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
@@ -42,7 +42,7 @@ impl ToolChoice {
             "none" => Ok(ToolChoice::None),
             "required" if tools.is_empty() => {
                 Err(Error::new(ErrorKind::Tools, "a tool call is required, but there are no tools")
-                    .hint("`Session::set_tools` gives some"))
+                    .hint(Setting::SomeTools))
             }
             "required" => Ok(ToolChoice::Required),
             name if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.to_owned())),
@@ -157,9 +157,6 @@ pub struct Options {
     /// Where the model decides whether to call, the least [probability](crate::decision) of a call at which the answer
     /// has to be one, from 0 to 1. It applies to an answer to the user: after a tool's result the model is left alone.
     pub call_threshold: Option<f64>,
-    /// What makes the probability of a call out of several figures; the thresholds are then about that. Without them, they
-    /// are about the probability of the start marker.
-    pub call_weights: Option<CallWeights>,
     /// Likewise, the probability of a call below which the answer has none.
     pub no_call_below: Option<f64>,
     /// Whether the probability of a call is that of the whole start marker, which takes one more batch, and not only that of
@@ -231,7 +228,6 @@ impl Default for Options {
             select_tools: None,
             find_tools: false,
             call_threshold: None,
-            call_weights: None,
             no_call_below: None,
             measure_call: false,
             logprobs: None,

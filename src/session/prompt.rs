@@ -10,6 +10,7 @@ use crate::constraint::Mode;
 use crate::engine::{Engine, ModelInfo, Token, check_length};
 use crate::format::Format;
 use crate::message::{Arguments, Message, Role, ToolCall};
+use crate::setting::Setting;
 use crate::template::{Adapted, ChatTemplate, ChatTemplates, Overlay, Piece, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
 use serde_json::{Map, Value};
@@ -123,7 +124,7 @@ impl PromptWriter {
             // The notice of the session says so.
             notices.clear();
         } else if origin == Origin::Default {
-            notices.iter_mut().for_each(|notice| notice.push_str(" (`ModelBuilder::format` gives another)"));
+            notices.iter_mut().for_each(|notice| *notice += &format!(" ({})", Setting::AnotherFormat));
         }
         notices.extend(untrained::notice(engine, &format));
         let section = match writes {
@@ -348,9 +349,10 @@ pub(super) fn notices(model: &ModelInfo, templates: &ChatTemplates) -> Vec<Strin
     let mut notices = Vec::new();
     if templates.is_built_in() {
         notices.push(format!(
-            "{} has no chat template; the prompt is written as {} (`ModelBuilder::template` gives another)",
+            "{} has no chat template; the prompt is written as {} ({} gives another)",
             model.name,
-            if templates.choose(false).source().contains("<|im_start|>") { "ChatML" } else { "plain text" }
+            if templates.choose(false).source().contains("<|im_start|>") { "ChatML" } else { "plain text" },
+            Setting::Template
         ));
     }
     let plain = templates.choose(false);

@@ -1,6 +1,7 @@
 //! Whether an answer repeats itself without end, while it is written.
 
 use crate::parse::event::Event;
+use crate::setting::Setting;
 use crate::tool::Tools;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -201,9 +202,13 @@ impl std::fmt::Display for Loop {
         let tokens = if self.period == 1 { "token".to_owned() } else { format!("{} tokens", self.period) };
         write!(
             f,
-            "the answer was ended because it repeats itself: the same {tokens} {} times, {shown:?} (`Sampling::repeat_penalty` 1.1, \
-             `Sampling::temperature` 0.7 or another `ModelBuilder::format` may help; `Options::loop_guard` off lets it go on)",
-            self.copies
+            "the answer was ended because it repeats itself: the same {tokens} {} times, {shown:?} ({} 1.1, \
+             {} 0.7 or another {} may help; {} lets it go on)",
+            self.copies,
+            Setting::RepeatPenalty,
+            Setting::Temperature,
+            Setting::Format,
+            Setting::LoopGuardOff
         )
     }
 }

@@ -17,3 +17,4 @@ mod models;
 mod program;
 mod serve;
 mod session;
+mod settings;

@@ -1,9 +1,10 @@
 //! Reading a model's text, at once or as a stream.
 
 use crate::source;
-use callwright_core::parse::event::{Diagnostic, DiagnosticKind, Event};
-use callwright_core::parse::reader::{Finished, Reader};
-use callwright_core::parse::{OtherForms, Parsed, ParserOptions, ReasoningOutput};
+use callwright_core::parse::event::Event;
+use callwright_core::parse::reader::Reader;
+use callwright_core::parse::{OtherForms, ParserOptions, ReasoningOutput};
+use callwright_core::setting::Setting;
 use callwright_core::tool::Notice;
 use callwright_core::{Error, ErrorKind, Format, Result, Tools};
 use serde::Deserialize;
@@ -135,7 +136,7 @@ impl Stream {
         self.state = State::Ended(match state {
             State::Open(reader) => {
                 let finished = reader.finish(&mut |event| events.push(event))?;
-                with_notes(finished.parsed.to_json(), &finished, &self.notices)
+                with_notices(finished.to_json(), &self.notices)
             }
             State::Ended(message) => message,
         });
@@ -145,11 +146,7 @@ impl Stream {
     /// The message in OpenAI's form: so far, or with its diagnostics after the end.
     pub fn message(&self) -> Value {
         match &self.state {
-            State::Open(reader) => {
-                let parsed = Parsed::default();
-                let finished = Finished { parsed, origin: None, broken: reader.broken_so_far() };
-                with_notes(reader.so_far(), &finished, &self.notices)
-            }
+            State::Open(reader) => with_notices(reader.to_json(), &self.notices),
             State::Ended(message) => message.clone(),
         }
     }
@@ -168,36 +165,15 @@ pub fn parse(text: &[u8], tools: Option<Tools>, options: &ParseOptions) -> Resul
     Ok(stream.message())
 }
 
-fn with_notes(mut message: Value, finished: &Finished, notices: &[Notice]) -> Value {
-    if let Some(origin) = finished.origin {
-        message["format"] = json!(origin);
+/// The message with what was changed of the tools. A departure names the option of these packages.
+fn with_notices(mut message: Value, notices: &[Notice]) -> Value {
+    for note in message["diagnostics"].as_array_mut().into_iter().flatten() {
+        if let Value::String(text) = &mut note["message"] {
+            *text = text.replace(Setting::Format.name(), "the option `format`");
+        }
     }
-    let broken = finished.broken.iter().map(|broken| json!({"kind": "diagnostic", "message": broken}));
-    message["diagnostics"] = broken.chain(notes(&finished.parsed)).collect();
     if !notices.is_empty() {
         message["tools_notices"] = json!(notices);
     }
     message
-}
-
-/// What is worth knowing about a text, in words.
-fn notes(parsed: &Parsed) -> impl Iterator<Item = Value> {
-    let repairs = parsed.repairs.iter().map(|repair| {
-        let message = format!("byte {}: repaired {}", repair.range.start, repair.kind.describe());
-        json!({"kind": "repair", "repair": repair, "message": message})
-    });
-    let diagnostics = parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| {
-        let how = match diagnostic.kind {
-            DiagnosticKind::OtherForm { format: Some(_), .. } => " (the option `format` sets it)",
-            _ => "",
-        };
-        json!({"kind": "diagnostic", "message": format!("{diagnostic}{how}")})
-    });
-    let problems = parsed.calls.iter().flat_map(|call| {
-        call.problems.iter().map(move |problem| {
-            let message = format!("{} {}: {problem}", call.id, call.name);
-            json!({"kind": "problem", "call": call.id, "message": message})
-        })
-    });
-    repairs.chain(diagnostics).chain(problems)
 }

@@ -18,6 +18,7 @@ mod markers;
 mod markup;
 mod names;
 mod nearly;
+mod note;
 mod other_calls;
 mod other_forms;
 mod parsed;
@@ -50,6 +51,9 @@ use text::Text;
 use trial::{Failed, Recent, Trial};
 
 pub use evidence::NoCall;
+pub use note::Note;
+#[doc(hidden)]
+pub use note::notes;
 pub use other_forms::OtherForms;
 pub use parsed::{Parsed, ParsedCall, ParserOptions, ReasoningOutput, message_to_json};
 

@@ -19,7 +19,7 @@
 //!   - `tokens_per_correct`;
 //!   - `cost`, where models.toml has prices: `total`, `per_answer`, `per_correct`;
 //!   - `lora`: the adapters with their scales and hashes, where there are any;
-//!   - `call_threshold`, `call_weights` and `no_call_below`, where they were given;
+//!   - `call_threshold` and `no_call_below`, where they were given;
 //!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
 //!     `threshold`, and `recall` and `specificity` on cases that the threshold was not chosen on;
 //!   - `timing`, where answers were timed: `samples`, `first_token_p50`, `first_token_p95`, `total_p50`, `total_p95`,
@@ -116,9 +116,6 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
     }
     if let Some(threshold) = c.call_threshold {
         value["call_threshold"] = json!(threshold);
-    }
-    if let Some(weights) = c.call_weights {
-        value["call_weights"] = json!(weights);
     }
     if let Some(threshold) = c.no_call_below {
         value["no_call_below"] = json!(threshold);

@@ -55,7 +55,6 @@ pub(crate) fn configuration(model: &str, temperature: f32) -> Configuration {
         lora: Vec::new(),
         context: None,
         call_threshold: None,
-        call_weights: None,
         no_call_below: None,
     }
     .identified()

@@ -8,6 +8,7 @@ use super::backend::{backend, because, is_left};
 use super::state::{self, Layout};
 use super::weights::Weights;
 use crate::engine::{LoadOptions, Token};
+use crate::setting::Setting;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_void};
@@ -67,7 +68,7 @@ impl Context {
         backend()?;
         let failed = |why: &str| {
             Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {} tokens: {why}", shape.tokens))
-                .hint("a smaller `LoadOptions::context` or `Options::max_tokens` needs less memory")
+                .hint(format!("a smaller {} or {} needs less memory", Setting::Context, Setting::MaxTokens))
         };
         // llama.cpp takes 0 as the model's own size.
         let size = shape.tokens.checked_next_multiple_of(STEP).and_then(|size| size.checked_mul(shape.sequences));

@@ -9,7 +9,6 @@ mod sequence;
 
 use super::context::{Context, Pool, Shape};
 use super::layout::{self, Layout};
-use super::threads::Threads;
 use super::weights::Weights;
 use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, moves};
 use crate::engine::prompt_cache::{PromptCache, WORTH};
@@ -31,7 +30,6 @@ struct Shared {
     info: ModelInfo,
     layout: Layout,
     options: LoadOptions,
-    threads: Arc<Threads>,
     /// The threads of both contexts, of which one computes at a time.
     pool: Pool,
     prompts: Option<Arc<PromptCache>>,
@@ -126,7 +124,6 @@ impl Shared {
             info: engine.words.info.clone(),
             layout,
             options: engine.options.again(),
-            threads: Arc::clone(&engine.threads),
             pool,
             prompts: engine.prompts.clone(),
         }

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use callwright::ErrorKind;
-use callwright::decision::CallWeights;
 use callwright::models::{Hub, Models, Source};
 
 use crate::gguf_builder::GgufBuilder;
@@ -41,7 +40,6 @@ fn a_models_toml_extends_the_built_in_one() {
     assert_eq!(own.format.as_deref(), Some("delimited"));
     assert_eq!(own.context, Some(4096));
     assert_eq!(own.call_threshold, Some(0.05));
-    assert_eq!(own.call_weights, Some(CallWeights { bias: -2.5, marker: 1.0, relevance: 0.3 }));
     assert_eq!(own.no_call_below, Some(0.01));
     assert_eq!(own.sampling.temperature, Some(0.0));
     assert_eq!(own.sampling.top_k, Some(40));

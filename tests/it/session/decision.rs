@@ -2,7 +2,7 @@
 
 use callwright::Tools;
 use callwright::constraint::Mode;
-use callwright::decision::{CallProbability, CallWeights, Decided};
+use callwright::decision::{CallProbability, Decided};
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::message::Message;
@@ -27,10 +27,9 @@ fn ask(text: &str, options: Options) -> Reply {
     session(&[text], options).ask("What time is it?").unwrap()
 }
 
-/// The probabilities of the first token and of the whole marker; the others are not measured here.
+/// Returns the probabilities of the first token and of the whole marker.
 fn measures(found: Option<CallProbability>) -> (f64, f64) {
     let found = found.expect("it was measured");
-    assert_eq!((found.relevance, found.weighted), (None, None));
     (found.first_token, found.marker.expect("the whole marker was measured"))
 }
 
@@ -170,81 +169,4 @@ fn the_usage_event_and_a_replay_have_it() {
     let again = Session::replay(&path).unwrap().respond(&mut |_| ()).unwrap();
     assert_eq!((again.call_probability, again.decided), (reply.call_probability, reply.decided));
     assert_eq!(again.calls[0].name, "clock");
-}
-
-/// A session of the bundled model with a weather tool.
-fn bundled() -> Session {
-    let mut session = Session::new(crate::bundled::one_thread(), None, None).unwrap();
-    session.set_tools(Tools::from_file("examples/weather.json").unwrap());
-    session
-}
-
-fn relevance(session: &mut Session, messages: &[Message]) -> f64 {
-    session.set_messages(messages.to_vec()).unwrap();
-    session.call_probability().unwrap().unwrap().relevance.unwrap()
-}
-
-#[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn tools_are_more_relevant_for_a_question_that_they_can_answer() {
-    let mut session = bundled();
-    let fits = relevance(&mut session, &[Message::user("What's the weather in Rome tomorrow?")]);
-    let thanks = relevance(&mut session, &[Message::user("Thank you, that was very kind of you!")]);
-    assert!(fits > 1.3 * thanks && thanks >= 0.0, "{fits} {thanks}");
-    // Neither what was measured before nor what is cached changes it.
-    let again = relevance(&mut session, &[Message::user("What's the weather in Rome tomorrow?")]);
-    assert_eq!(fits, again);
-    // Only the question counts, not the conversation before it.
-    let history = [Message::user("Hello!"), Message::assistant("Hello! How can I help?")];
-    let later =
-        relevance(&mut session, &[&history[..], &[Message::user("Thank you, that was very kind of you!")]].concat());
-    assert!(later < fits, "{later} {fits}");
-    // A question longer than what is looked at is measured, too.
-    let long = "What's the weather in Rome tomorrow? ".repeat(60);
-    assert!(relevance(&mut session, &[Message::user(long)]).is_finite());
-}
-
-#[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn weights_make_the_relevance_decide() {
-    let mut session = bundled();
-    let questions = ["What's the weather in Rome tomorrow?", "Thank you, that was very kind of you!"];
-    let [fits, thanks] = questions.map(|question| relevance(&mut session, &[Message::user(question)]));
-    let weights = CallWeights { bias: -(fits + thanks) / 2.0, marker: 0.0, relevance: 1.0 };
-    for (question, decided) in questions.into_iter().zip([Decided::Call, Decided::Text]) {
-        *session.options_mut() = Options::default().with(|options| {
-            options.call_weights = Some(weights);
-            options.call_threshold = Some(0.5);
-            options.no_call_below = Some(0.5);
-            options.max_tokens = 64;
-        });
-        session.set_messages(vec![Message::user(question)]).unwrap();
-        let reply = session.respond(&mut |_| ()).unwrap();
-        let found = reply.call_probability.unwrap();
-        assert_eq!(reply.decided, Some(decided), "{found:?}");
-        assert_eq!(!reply.calls.is_empty(), decided == Decided::Call, "{question}");
-        assert_eq!(found.weighted.map(|p| p >= 0.5), Some(decided == Decided::Call), "{found:?}");
-        // The answer does not depend on what was decoded to measure.
-        *session.options_mut() = Options::default().with(|options| {
-            options.tool_choice = if decided == Decided::Call { ToolChoice::Required } else { ToolChoice::Auto };
-            options.no_call_below = (decided == Decided::Text).then_some(1.0);
-            options.max_tokens = 64;
-        });
-        session.set_messages(vec![Message::user(question)]).unwrap();
-        assert_eq!(session.respond(&mut |_| ()).unwrap().raw, reply.raw);
-    }
-}
-
-#[test]
-fn weights_decide_nothing_where_a_figure_is_missing() {
-    let script = TEXT.to_owned() + REST;
-    let weights = CallWeights { bias: 100.0, marker: 0.0, relevance: 0.0 };
-    let reply = ask(
-        &script,
-        Options::default().with(|options| {
-            options.call_threshold = Some(0.0);
-            options.call_weights = Some(weights);
-        }),
-    );
-    assert_eq!((reply.decided, reply.call_probability.and_then(|found| found.weighted)), (None, None));
 }

@@ -15,6 +15,7 @@
 
 use super::{Ended, Unenforced};
 use crate::error::{Error, ErrorKind, Result};
+use crate::setting::Setting;
 use llguidance::api::ParserLimits;
 use std::time::Duration;
 
@@ -125,7 +126,7 @@ pub fn beyond(unenforced: &[Unenforced]) -> Result<()> {
 /// The error that a grammar is not made, because of a limit.
 pub(super) fn refused(why: &str) -> Error {
     Error::new(ErrorKind::Constraint, format!("there is no grammar for this: {why}"))
-        .hint("use smaller schemas or fewer tools, or set `Options::constrain` to off to generate without a grammar")
+        .hint(format!("use smaller schemas or fewer tools, or {} to generate without a grammar", Setting::ConstrainOff))
 }
 
 /// The same because compiling ended before it was done.

@@ -2,6 +2,7 @@
 
 use super::{Message, Role, ToolCall};
 use crate::error::{Error, ErrorKind, Result};
+use crate::setting::Setting;
 use std::collections::HashMap;
 
 /// Checks that a model can speak next: there is a message to answer, and every call has its result.
@@ -29,7 +30,7 @@ pub fn check_asked(messages: &[Message]) -> Result<()> {
     }
     let what = if messages.is_empty() { "the conversation is empty" } else { "no message is the user's" };
     Err(Error::new(ErrorKind::Messages, format!("there is no question: {what}"))
-        .hint("add a message of role user, or pass the question in addition to the conversation"))
+        .hint(format!("add a message of role user, or {}", Setting::Question)))
 }
 
 /// Like [`check_order`], but the last calls must also have results.

@@ -15,10 +15,12 @@ use crate::format::{BUILTIN, Declaration, Format, JsonCall, Marker, Payload};
 use regex_automata::dfa::Automaton as _;
 use regex_automata::dfa::dense::DFA;
 use regex_automata::{Anchored, Input};
+use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 
 /// What to do with a call in another form than the format's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OtherForms {
     /// Read it, as a repair, if it names a known tool; otherwise report it.

@@ -4,7 +4,7 @@
 
 use super::auto::AutoParser;
 use super::event::{Event, InvalidCall};
-use super::{Parsed, Parser, ParserOptions};
+use super::{Note, Parsed, Parser, ParserOptions, notes};
 use crate::error::Result;
 use crate::format::Format;
 use crate::message::{Arguments, Message, ToolCall};
@@ -73,13 +73,13 @@ impl Reader {
         Ok(())
     }
 
-    /// The message so far, in OpenAI's form.
-    pub fn so_far(&self) -> Value {
+    /// Returns the message so far, in OpenAI's form with its diagnostics.
+    pub fn to_json(&self) -> Value {
         let mut value = self.so_far.to_json();
         if !self.invalid.is_empty() {
             value["invalid_tool_calls"] = json!(self.invalid);
         }
-        value
+        with_notes(value, None, self.broken_so_far(), Vec::new())
     }
 
     /// A sentence about bytes so far that are not UTF-8.
@@ -103,6 +103,22 @@ impl Reader {
         };
         Ok(Finished { parsed, origin, broken })
     }
+}
+
+impl Finished {
+    /// Returns the message in OpenAI's form, with the format that was detected and the message's diagnostics.
+    pub fn to_json(&self) -> Value {
+        with_notes(self.parsed.to_json(), self.origin, self.broken.clone(), notes(&self.parsed))
+    }
+}
+
+fn with_notes(mut message: Value, origin: Option<&str>, broken: Option<String>, notes: Vec<Note>) -> Value {
+    if let Some(origin) = origin {
+        message["format"] = json!(origin);
+    }
+    let broken = broken.map(|broken| Note::plain("diagnostic", broken));
+    message["diagnostics"] = broken.into_iter().chain(notes).map(|note| json!(note)).collect();
+    message
 }
 
 /// Adds what an event says to the message so far.

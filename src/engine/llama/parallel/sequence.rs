@@ -1,8 +1,8 @@
 //! One sequence of a shared context, as an engine.
 
 use super::{SequenceState, Shared, State, Wanted};
+use crate::engine::llama::can_truncate;
 use crate::engine::llama::words::Words;
-use crate::engine::llama::{LlamaEngine, can_truncate};
 use crate::engine::prompt_cache::{PromptCache, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
@@ -225,11 +225,6 @@ impl Engine for Sequence {
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
         self.decode_all(tokens, tokens.len().saturating_sub(1))
-    }
-
-    fn sibling(&self) -> Option<Box<dyn Engine>> {
-        let (model, info) = (Arc::clone(&self.shared.model), self.shared.info.clone());
-        Some(Box::new(LlamaEngine::of(model, info, self.shared.options.again(), Arc::clone(&self.shared.threads))))
     }
 
     fn can_truncate(&self) -> bool {
