@@ -207,6 +207,7 @@ mod tests {
         let mut session = Session::new(Box::new(engine), None, None).unwrap();
         session.options_mut().constrain = Mode::Off;
         let (mut agent, lit) = (Agent::default(), Arc::<Mutex<Vec<String>>>::default());
+        agent.executor.jobs = 1;
         let log = Arc::clone(&lit);
         let tool = agent.executor.function("light_on", "", move |room: Room| {
             log.lock().unwrap().push(room.room);
