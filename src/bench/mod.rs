@@ -19,7 +19,6 @@ pub(crate) mod directory;
 pub(crate) mod exact;
 mod logistic;
 pub(crate) mod outcome;
-pub(crate) mod parallel;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod sample;

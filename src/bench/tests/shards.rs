@@ -30,7 +30,9 @@ fn ask(path: &Path, plan: Plan, suite: &Suite, stop: Option<usize>) -> RunDirect
     let mut directory = RunDirectory::start(path, plan, suite, true).unwrap();
     let cancel = AtomicBool::new(false);
     let mut progress = |at: Progress| cancel.store(stop == Some(at.fresh), Ordering::Relaxed);
-    let mut open = |_: usize| Ok(Box::new(Fake { delay: Duration::ZERO, right: 6, seconds: 0.0 }) as Box<dyn Answerer>);
+    let mut open = |_: usize, _: usize| {
+        Ok(vec![Box::new(Fake { delay: Duration::ZERO, right: 6, seconds: 0.0 }) as Box<dyn Answerer>])
+    };
     assert_eq!(run(&mut directory, &mut open, &mut progress, &cancel).unwrap(), stop.is_none());
     directory
 }
