@@ -86,7 +86,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
     let (a, b) = (Summary::new(&whole).unwrap(), Summary::new(&parts).unwrap());
     assert_eq!(json::report(&a), json::report(&b));
     assert_eq!(json::outcomes(&a), json::outcomes(&b));
-    assert_eq!(markdown(&a), markdown(&b));
+    assert_eq!(markdown(&a).unwrap(), markdown(&b).unwrap());
     assert_eq!(junit(&a), junit(&b));
     assert_eq!(html(&a).unwrap(), html(&b).unwrap());
 }
@@ -206,7 +206,7 @@ fn reports() {
     directory.plan.command = ["callwright", "bench", "--suite", "cases.jsonl"].map(str::to_owned).to_vec();
     let summary = Summary::new(&directory).unwrap();
     insta::with_settings!({ prepend_module_to_snapshot => false }, {
-        insta::assert_snapshot!("report.md", markdown(&summary));
+        insta::assert_snapshot!("report.md", markdown(&summary).unwrap());
         insta::assert_snapshot!("report.json", json::report(&summary));
         insta::assert_snapshot!("junit.xml", junit(&summary));
     });

@@ -63,7 +63,7 @@ fn files(run: &RunDirectory) -> HashMap<&'static str, String> {
         ("suite.jsonl", read("suite.jsonl")),
         ("report.json", json::report(&summary)),
         ("outcomes.jsonl", json::outcomes(&summary)),
-        ("report.md", markdown(&summary)),
+        ("report.md", markdown(&summary).unwrap()),
         ("junit.xml", junit(&summary)),
         ("report.html", html(&summary).unwrap()),
     ])
@@ -136,7 +136,7 @@ fn an_interrupted_shard_goes_on_as_the_same_shard() {
     assert!(!out.exists());
     let [_, two] = runs;
     let one = ask(&path, plan(&suite, "1/2"), &suite, None);
-    let report = markdown(&Summary::new(&one).unwrap());
+    let report = markdown(&Summary::new(&one).unwrap()).unwrap();
     assert!(report.contains("This is shard 1 of 2: it has 3 of the cases."), "{report}");
     let report: serde_json::Value = serde_json::from_str(&json::report(&Summary::new(&one).unwrap())).unwrap();
     assert_eq!((&report["shard"], &report["missing"]), (&"1/2".into(), &0.into()));
