@@ -60,6 +60,7 @@ impl CallProbability {
 /// The probability is `1 / (1 + e^-x)` with `x = bias + marker · ln(probability of the marker) + relevance · relevance of the
 /// tools`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table such as { bias = 0.5, marker = 0.1, relevance = 0.3 }")]
 pub struct CallWeights {
     /// What is always added.
     pub bias: f64,
