@@ -27,9 +27,9 @@ fn main() -> Result<()> {
     let mut directory = RunDirectory::start(&path, plan, &suite, false)?;
 
     let cancel = Arc::new(AtomicBool::new(false));
-    let mut open = |_: usize| {
+    let mut open = |_: usize, _: usize| {
         let session = Session::open("bundled")?;
-        Ok(Box::new(SessionAnswers::new(session, &now, Arc::clone(&cancel))?) as Box<dyn Answerer>)
+        Ok(vec![Box::new(SessionAnswers::new(session, &now, Arc::clone(&cancel))?) as Box<dyn Answerer>])
     };
     run(&mut directory, &mut open, &mut |at| eprint!("\r{} of {} ", at.done, at.total), &cancel)?;
     eprintln!();

@@ -51,26 +51,36 @@ pub enum Source {
 }
 
 /// Sampling parameters that a model's makers recommend; the caller chooses the rest.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table such as { temperature = 0.7 }")]
 #[non_exhaustive]
 pub struct Sampling {
     /// Temperature; 0 is greedy.
+    #[serde(deserialize_with = "file::to_100")]
     pub temperature: Option<f32>,
     /// Number of the likeliest tokens to choose among.
+    #[serde(deserialize_with = "file::positive")]
     pub top_k: Option<u32>,
     /// Cumulative probability of the tokens to choose among, above 0 and up to 1.
+    #[serde(deserialize_with = "file::share")]
     pub top_p: Option<f32>,
     /// Minimum probability relative to the likeliest token's, 0 to 1.
+    #[serde(deserialize_with = "file::share")]
     pub min_p: Option<f32>,
     /// Divides the logit of each token that has occurred; 1 changes nothing.
+    #[serde(deserialize_with = "file::repeat_penalty")]
     pub repeat_penalty: Option<f32>,
     /// Subtracted from the logit of each token that has occurred.
+    #[serde(deserialize_with = "file::penalty")]
     pub presence_penalty: Option<f32>,
     /// Subtracted from the logit for each occurrence of a token.
+    #[serde(deserialize_with = "file::penalty")]
     pub frequency_penalty: Option<f32>,
     /// Number of the last tokens to which these three apply; -1 is all.
+    #[serde(deserialize_with = "file::last_n")]
     pub repeat_last_n: Option<i32>,
     /// Penalty of a token that would continue a repetition; 0 is off.
+    #[serde(deserialize_with = "file::to_100")]
     pub dry_multiplier: Option<f32>,
 }
 

@@ -23,7 +23,7 @@ pub struct SessionAnswers {
     tools: String,
     /// Called after each answer.
     other_forms: OtherForms,
-    after: Option<Box<dyn Fn()>>,
+    after: Option<Box<dyn Fn() + Send>>,
 }
 
 impl SessionAnswers {
@@ -52,7 +52,7 @@ impl SessionAnswers {
 
     /// Calls `after` after each case, answered or not: a sequence's turn ends there.
     #[must_use]
-    pub(crate) fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
+    pub(crate) fn with_after(mut self, after: impl Fn() + Send + 'static) -> SessionAnswers {
         self.after = Some(Box::new(after));
         self
     }

@@ -228,31 +228,6 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// Makes the directory of a run that is over; `prompts` are hashes and texts.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Suite`] when something else is in the directory; [`ErrorKind::Io`].
-    pub(super) fn create(
-        path: &Path,
-        plan: Plan,
-        suite: &Suite,
-        samples: Vec<Sample>,
-        prompts: Vec<(String, String)>,
-    ) -> Result<RunDirectory> {
-        std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
-        let _lock = lock(path)?;
-        RunDirectory::check_free(path)?;
-        write(path, "suite.jsonl", &suite.to_text())?;
-        let prompt = |(sha256, text): &(String, String)| Prompt { sha256: sha256.clone(), text: text.clone() };
-        write(path, "prompts.jsonl", &lines(path, prompts.iter().map(prompt))?)?;
-        write(path, "samples.jsonl", &lines(path, samples.iter())?)?;
-        let (path, suite, prompts) = (path.to_owned(), suite.clone(), prompts.into_iter().collect());
-        let run = RunDirectory { path, plan, suite, samples, prompts, notices: Vec::new(), journal: None };
-        // Last, as above.
-        run.write_plan()?;
-        Ok(run)
-    }
-
     /// Reads an existing run, which may still be in progress.
     ///
     /// # Errors
@@ -413,16 +388,6 @@ fn write_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
     line.push(b'\n');
     file.write_all(&line)?;
     file.flush()
-}
-
-/// Values as the lines of a file below `folder`.
-fn lines(folder: &Path, values: impl Iterator<Item = impl Serialize>) -> Result<String> {
-    let mut text = String::new();
-    for value in values {
-        text += &serde_json::to_string(&value).map_err(|error| Error::io("write", folder, &error.into()))?;
-        text.push('\n');
-    }
-    Ok(text)
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {

@@ -5,8 +5,7 @@
 //! `arbitrary_precision` would change numbers in the whole program. So serde_json checks the text, and this module
 //! converts its raw parts.
 
-use crate::error::{Error, ErrorKind, Location, Result};
-use crate::json::caret;
+use crate::error::{Error, ErrorKind, Result};
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
@@ -194,10 +193,7 @@ fn syntax(whole: &str, offset: usize, source: &serde_json::Error) -> Error {
 }
 
 fn error(whole: &str, at: usize, message: &str) -> Error {
-    let location = Location::of_offset(whole, at);
-    let (line, column) = (location.line.unwrap_or(1), location.column.unwrap_or(1));
-    let shown = caret(whole.lines().nth(line - 1).unwrap_or(""), line, column - 1);
-    Error::new(ErrorKind::Syntax, format!("not valid JSON: {message}")).at(location).excerpt(shown)
+    Error::new(ErrorKind::Syntax, format!("not valid JSON: {message}")).marked(whole, at..at)
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ pub(crate) mod configuration;
 pub(crate) mod directory;
 pub(crate) mod exact;
 pub(crate) mod outcome;
-pub(crate) mod parallel;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod sample;

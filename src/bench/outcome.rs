@@ -155,15 +155,6 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// The table as Markdown, for reports and documentation.
-pub(crate) fn markdown_table() -> String {
-    let mut text = String::from("| | outcome | when |\n|---|---|---|\n");
-    for (index, row) in OUTCOMES.iter().enumerate() {
-        text += &format!("| {} | `{}` | {} |\n", index + 1, row.name, row.meaning);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,19 +9,20 @@
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
 
 pub(crate) mod curve;
-mod html;
+mod data;
+mod histogram;
 pub(crate) mod json;
 mod junit;
-mod markdown;
 
 use super::bfcl::reachable;
-use super::summary::Summary;
-use crate::error::Result;
+use super::summary::{ConfigurationSummary, SCORES, Summary};
+use crate::error::{Error, ErrorKind, Result};
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
 use std::path::PathBuf;
 
-pub(crate) use html::html;
 pub(crate) use junit::junit;
-pub(crate) use markdown::markdown;
+
+const STYLE: &str = include_str!("report/style.css");
 
 impl Summary<'_> {
     /// Writes all reports into the run's directory and returns their paths: report.html, report.md, report.json,
@@ -31,7 +32,7 @@ impl Summary<'_> {
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) when one cannot be written.
     pub fn write_reports(&self) -> Result<Vec<PathBuf>> {
         let files = [
-            ("report.md", markdown(self)),
+            ("report.md", markdown(self)?),
             ("report.json", json::report(self)),
             ("outcomes.jsonl", json::outcomes(self)),
             ("junit.xml", junit(self)),
@@ -44,6 +45,87 @@ impl Summary<'_> {
                 Ok(self.run.path().join(name))
             })
             .collect()
+    }
+}
+
+/// report.md
+///
+/// # Errors
+/// [`ErrorKind::Template`] when the report's own template fails, which would be a defect of this library.
+pub(crate) fn markdown(summary: &Summary<'_>) -> Result<String> {
+    render("report.md", include_str!("report/report.md.jinja"), figures(summary))
+}
+
+/// report.html
+///
+/// # Errors
+/// Those of [`markdown`].
+pub(crate) fn html(summary: &Summary<'_>) -> Result<String> {
+    // In a script element nothing is escaped, and only this character could end it.
+    let data = data::data(summary).to_string().replace('<', "\\u003c");
+    let page = context! {
+        style => Value::from_safe_string(STYLE.to_owned()),
+        script => Value::from_safe_string(include_str!("report/script.js").to_owned()),
+        data => Value::from_safe_string(data),
+        axis => histogram::axis(summary).map(|(low, high)| (low.exp(), high.exp())),
+        ..figures(summary)
+    };
+    render("report.html", include_str!("report/report.html.jinja"), page)
+}
+
+/// Renders a page or, without escaping and the lines of statements, a Markdown file.
+fn render(name: &str, template: &str, page: Value) -> Result<String> {
+    let plain = name.ends_with(".md");
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(move |_| if plain { AutoEscape::None } else { AutoEscape::Html });
+    environment.set_trim_blocks(plain);
+    environment.set_lstrip_blocks(plain);
+    environment.set_keep_trailing_newline(plain);
+    environment.add_filter("percent", percent);
+    environment.add_filter("seconds", seconds);
+    environment.add_filter("amount", amount);
+    environment.add_filter("plain", |number: f64| number.to_string());
+    environment.add_filter("fixed", |number: f64, digits: usize| format!("{number:.digits$}"));
+    environment.add_filter("line", |text: &str| text.replace(char::is_control, " "));
+    environment.add_filter("text", text);
+    environment.add_filter("cell", |cell: &str| text(cell).replace('|', "\\|"));
+    let drawing = environment.add_template("curve.svg", include_str!("report/curve.svg.jinja"));
+    let added = drawing.and_then(|()| environment.add_template(name, template));
+    let rendered = added.and_then(|()| environment.get_template(name)?.render(page));
+    rendered.map_err(|error| Error::new(ErrorKind::Template, format!("cannot render {name}: {error:#}")))
+}
+
+/// A text in Markdown that may come from elsewhere, such as the name of a model or a case: on one line, and without HTML.
+fn text(text: &str) -> String {
+    text.replace(char::is_control, " ").replace('&', "&amp;").replace('<', "&lt;")
+}
+
+/// What the templates take: all of report.json, and what only people need.
+fn figures(summary: &Summary<'_>) -> Value {
+    let plan = &summary.run.plan;
+    let has = |key: &str| summary.configurations.iter().any(|one| one.scores.get(key).is_some());
+    let axis = histogram::axis(summary);
+    let report = json::figures(summary);
+    let whole = |(one, figures): (&ConfigurationSummary<'_>, &serde_json::Value)| {
+        context! {
+            values => one.configuration.values(),
+            select_tools => one.configuration.select_tools,
+            repairs => one.repairs.iter().map(|(kind, count)| (kind.describe(), count)).collect::<Vec<_>>(),
+            bars => one.latency.as_ref().zip(axis).map(|(latency, axis)| histogram::bars(&latency.totals, axis)),
+            curve => one.calibration().map(curve::figures),
+            ..Value::from_serialize(figures)
+        }
+    };
+    let configurations = report["configurations"].as_array().into_iter().flatten();
+    context! {
+        command => if plan.command.is_empty() { String::new() } else { plan.command_line() },
+        categories => summary.categories,
+        definitions => SCORES,
+        shown_scores => SCORES.iter().filter(|score| has(score.key)).collect::<Vec<_>>(),
+        remarks => remarks(summary),
+        configurations => summary.configurations.iter().zip(configurations).map(whole).collect::<Vec<_>>(),
+        ..Value::from_serialize(&report)
     }
 }
 

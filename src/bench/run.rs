@@ -1,4 +1,4 @@
-//! Asks the cases one after another, and keeps each answer before it asks the next.
+//! Asks the cases, one after another or several at a time, and keeps each answer as soon as it is there.
 
 use super::configuration::Configuration;
 use super::directory::RunDirectory;
@@ -11,11 +11,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
 use crate::hash::sha256;
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
 
 /// Answers cases: a model in a session, or a substitute in tests.
-pub trait Answerer {
+pub trait Answerer: Send {
     /// Answers one case; `None` if it was interrupted.
     ///
     /// # Errors
@@ -74,7 +75,7 @@ pub struct Progress {
 }
 
 /// Keeps a run's answers and reports its progress.
-pub(super) struct Journal<'a> {
+struct Journal<'a> {
     directory: &'a mut RunDirectory,
     /// The answers that the run already has, by case, configuration and repeat.
     kept: HashSet<(String, String, usize)>,
@@ -83,7 +84,7 @@ pub(super) struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    pub(super) fn new(directory: &'a mut RunDirectory, on_progress: &'a mut dyn FnMut(Progress)) -> Journal<'a> {
+    fn new(directory: &'a mut RunDirectory, on_progress: &'a mut dyn FnMut(Progress)) -> Journal<'a> {
         let kept: HashSet<_> = directory
             .samples
             .iter()
@@ -95,14 +96,15 @@ impl<'a> Journal<'a> {
     }
 
     /// Whether this answer is missing.
-    pub(super) fn lacks(&self, case: &Case, configuration: &Configuration, repeat: usize) -> bool {
-        !self.kept.contains(&(case.id.clone(), configuration.id.clone(), repeat))
+    fn lacks(&self, question: &Question<'_>) -> bool {
+        !self.kept.contains(&(question.case.id.clone(), question.configuration.id.clone(), question.repeat))
     }
 
     /// Writes an answer to the disk before it returns.
-    pub(super) fn keep(&mut self, asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> Result<()> {
-        let (sample, prompt) = sample(asked, answer, warm_up);
-        let correct = score(asked.case, &sample, asked.format, asked.configuration.repair)?.outcome == Outcome::Correct;
+    fn keep(&mut self, (question, answer, warm_up): Answered<'_>) -> Result<()> {
+        let (sample, prompt) = sample(&question, answer, warm_up);
+        let Question { case, format, configuration, .. } = question;
+        let correct = score(case, &sample, format, configuration.repair)?.outcome == Outcome::Correct;
         self.directory.append(sample, &prompt)?;
         self.progress.done += 1;
         self.progress.fresh += 1;
@@ -113,16 +115,29 @@ impl<'a> Journal<'a> {
 }
 
 /// A case, asked once.
-pub(super) struct Asked<'a> {
-    pub case: &'a Case,
-    pub configuration: &'a Configuration,
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    case: &'a Case,
+    /// Cases with the same number have the same tools.
+    tools: usize,
+    configuration: &'a Configuration,
     /// The format of the configuration's answers.
-    pub format: &'a Format,
-    pub repeat: usize,
+    format: &'a Format,
+    repeat: usize,
 }
 
-/// Asks all cases that have no answer yet. `open` makes the answerer for the plan's configuration with that index and
-/// for those that share its session.
+impl Question<'_> {
+    fn seed(&self) -> u64 {
+        self.configuration.seed(&self.case.id, self.repeat)
+    }
+}
+
+/// How many waiting questions to search for one with the tools that an answerer has in its cache.
+const LOOK_AHEAD: usize = 64;
+
+/// Asks all cases that have no answer yet. `open` makes the answerers for the plan's configuration with that index and
+/// for those that share its session: as many as are to answer at a time, and no more than the number of questions, which
+/// is its second argument.
 ///
 /// Cases with the same tools are asked one after another, so that the beginning of their prompts is in the KV cache.
 /// Returns false if `cancel` was set before the end.
@@ -131,46 +146,106 @@ pub(super) struct Asked<'a> {
 /// [`ErrorKind::Io`] when an answer cannot be written, and the errors of `open`.
 pub fn run(
     directory: &mut RunDirectory,
-    open: &mut dyn FnMut(usize) -> Result<Box<dyn Answerer>>,
+    open: &mut dyn FnMut(usize, usize) -> Result<Vec<Box<dyn Answerer>>>,
     on_progress: &mut dyn FnMut(Progress),
     cancel: &AtomicBool,
 ) -> Result<bool> {
     let plan = directory.plan.clone();
     let cases = directory.own_cases();
+    let formats = plan.configurations.iter().map(read_format).collect::<Result<Vec<_>>>()?;
     let mut journal = Journal::new(directory, on_progress);
-    let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
-    for (index, configuration) in plan.configurations.iter().enumerate() {
-        let format = read_format(configuration)?;
-        for (_, case) in &cases {
-            for repeat in 0..plan.repeat {
-                if !journal.lacks(case, configuration, repeat) {
-                    continue;
-                }
-                if cancel.load(Ordering::Relaxed) {
-                    return Ok(false);
-                }
-                // The first answer of a session also pays for one-time work.
-                let mut warm_up = false;
-                let (answerer, _) = match &mut session {
-                    Some(same) if same.1.shares_session(configuration) => same,
-                    _ => {
-                        // First: two models may not fit into the memory.
-                        session = None;
-                        warm_up = true;
-                        session.insert((open(index)?, configuration))
-                    }
-                };
-                let answer = match answerer.answer(case, configuration, configuration.seed(&case.id, repeat)) {
-                    Ok(None) => return Ok(false),
-                    Ok(Some(answer)) => Ok(answer),
-                    Err(error) => Err(error),
-                };
-                let asked = Asked { case, configuration, format: &format, repeat };
-                journal.keep(&asked, answer, warm_up)?;
+    let mut next = 0;
+    for group in plan.configurations.chunk_by(Configuration::shares_session) {
+        let first = next;
+        next += group.len();
+        let mut questions = VecDeque::new();
+        for (configuration, format) in group.iter().zip(&formats[first..]) {
+            for (tools, case) in &cases {
+                let question = |repeat| Question { case, tools: *tools, configuration, format, repeat };
+                questions.extend((0..plan.repeat).map(question).filter(|question| journal.lacks(question)));
             }
+        }
+        if questions.is_empty() {
+            continue;
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let answerers = open(first, questions.len())?;
+        let round = Round {
+            // One asks in order.
+            look_ahead: if answerers.len() == 1 { 1 } else { LOOK_AHEAD },
+            questions: Mutex::new(questions),
+            interrupted: AtomicBool::new(false),
+            cancel,
+        };
+        round.ask(answerers, &mut journal)?;
+        let left = round.questions.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if round.interrupted.into_inner() || !left.is_empty() {
+            return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// The questions of the configurations that share a session.
+struct Round<'r> {
+    questions: Mutex<VecDeque<Question<'r>>>,
+    /// How many of them to search for one with the tools that an answerer has in its cache.
+    look_ahead: usize,
+    /// Whether an answerer was interrupted.
+    interrupted: AtomicBool,
+    cancel: &'r AtomicBool,
+}
+
+/// A question, its answer, and whether that was the first one of its answerer, which also pays for one-time work.
+type Answered<'r> = (Question<'r>, Result<Answer>, bool);
+
+impl<'r> Round<'r> {
+    /// Asks all questions. Several answerers have a thread each; this thread writes their answers to the journal.
+    fn ask(&self, mut answerers: Vec<Box<dyn Answerer>>, journal: &mut Journal<'_>) -> Result<()> {
+        if let [answerer] = &mut answerers[..] {
+            return self.drain(&mut **answerer, &mut |answered| journal.keep(answered));
+        }
+        // Bounded: no thread gets far ahead of the journal.
+        let (tell, answered) = mpsc::sync_channel(answerers.len());
+        std::thread::scope(|scope| {
+            for mut answerer in answerers {
+                let tell = tell.clone();
+                // If an answer cannot be written the channel closes, and the threads end.
+                scope.spawn(move || self.drain(&mut *answerer, &mut |answered| tell.send(answered)));
+            }
+            drop(tell);
+            answered.into_iter().try_for_each(|answered| journal.keep(answered))
+        })
+    }
+
+    /// Asks one answerer until there are no questions, or an answer cannot be kept.
+    fn drain<E>(
+        &self,
+        answerer: &mut dyn Answerer,
+        keep: &mut dyn FnMut(Answered<'r>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut tools, mut first) = (None, true);
+        while !self.interrupted.load(Ordering::Relaxed)
+            && !self.cancel.load(Ordering::Relaxed)
+            && let Some(question) = self.next(tools)
+        {
+            tools = Some(question.tools);
+            match answerer.answer(question.case, question.configuration, question.seed()).transpose() {
+                Some(answer) => keep((question, answer, std::mem::take(&mut first)))?,
+                None => self.interrupted.store(true, Ordering::Relaxed),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next question for an answerer whose last one had `tools`.
+    fn next(&self, tools: Option<usize>) -> Option<Question<'r>> {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        let near = questions.iter().take(self.look_ahead).position(|question| Some(question.tools) == tools);
+        questions.remove(near.unwrap_or(0))
+    }
 }
 
 /// The format of a configuration's answers.
@@ -193,8 +268,7 @@ pub(super) fn in_order(cases: &[Case]) -> Vec<(usize, Case)> {
 }
 
 /// The journal's line for an answer, and the prompt's text.
-fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, String) {
-    let Asked { case, configuration, repeat, .. } = asked;
+fn sample(question: &Question<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, String) {
     let (answer, failure) = match answer {
         Ok(answer) => (answer, None),
         Err(error) => {
@@ -209,10 +283,10 @@ fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, 
         None => Finish::Stop,
     };
     let sample = Sample {
-        case: case.id.clone(),
-        config: configuration.id.clone(),
-        repeat: *repeat,
-        seed: configuration.seed(&case.id, *repeat),
+        case: question.case.id.clone(),
+        config: question.configuration.id.clone(),
+        repeat: question.repeat,
+        seed: question.seed(),
         prompt_sha256: sha256(&answer.prompt),
         prompt_tail: answer.prompt_tail,
         raw: answer.raw,

@@ -10,7 +10,7 @@ use super::suite::{Case, Suite, wrong};
 use crate::error::Result;
 use crate::hash::sha256;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -180,8 +180,13 @@ pub(crate) fn merge(
     }
     let mut plan = Plan { shard: None, command: command(&first.plan.command), ..first.plan.clone() };
     plan.parallel_cases = runs.iter().map(|run| run.plan.parallel_cases).max().unwrap_or(1);
-    let (samples, prompts) = joined(runs, &plan, &first.suite);
-    RunDirectory::create(out, plan, &first.suite, samples, prompts)
+    let texts: HashMap<&String, &String> = runs.iter().flat_map(|run| &run.prompts).collect();
+    let samples = in_run_order(runs, &plan, &first.suite);
+    let mut whole = RunDirectory::start(out, plan, &first.suite, false)?;
+    for sample in samples {
+        whole.append(sample.clone(), texts.get(&sample.prompt_sha256).map_or("", |text| text))?;
+    }
+    Ok(whole)
 }
 
 /// What must not change between shards, and may change where a run is resumed.
@@ -263,23 +268,12 @@ fn all_there(runs: &[RunDirectory]) -> Result<()> {
     }
 }
 
-/// All answers and prompts, in the order in which a single process writes them.
-fn joined(runs: &[RunDirectory], plan: &Plan, suite: &Suite) -> (Vec<Sample>, Vec<(String, String)>) {
+/// All answers, in the order in which a single process writes them.
+fn in_run_order<'r>(runs: &'r [RunDirectory], plan: &Plan, suite: &Suite) -> Vec<&'r Sample> {
     let cases: HashMap<String, usize> =
         in_order(&suite.cases).into_iter().enumerate().map(|(place, (_, case))| (case.id, place)).collect();
-    let configurations: HashMap<&str, usize> =
-        plan.configurations.iter().enumerate().map(|(place, one)| (one.id.as_str(), place)).collect();
-    let mut samples: Vec<Sample> = runs.iter().flat_map(|run| run.samples.iter().cloned()).collect();
-    samples.sort_by_cached_key(|sample| {
-        let (case, configuration, repeat) = sample.key();
-        (configurations.get(configuration).copied(), cases.get(case).copied(), repeat)
-    });
-    let texts: HashMap<&String, &String> = runs.iter().flat_map(|run| &run.prompts).collect();
-    let mut written = HashSet::new();
-    let prompts = samples.iter().filter_map(|sample| {
-        let text = *texts.get(&sample.prompt_sha256)?;
-        written.insert(&sample.prompt_sha256).then(|| (sample.prompt_sha256.clone(), text.clone()))
-    });
-    let prompts = prompts.collect();
-    (samples, prompts)
+    let configuration = |id: &str| plan.configurations.iter().position(|one| one.id == id);
+    let mut samples: Vec<&Sample> = runs.iter().flat_map(|run| &run.samples).collect();
+    samples.sort_by_cached_key(|sample| (configuration(&sample.config), cases.get(&sample.case), sample.repeat));
+    samples
 }

@@ -1,5 +1,6 @@
 //! The statistics of the reports, each with its source.
 
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// The normal quantile of a two-sided interval of 95%.
@@ -23,6 +24,16 @@ impl Proportion {
     /// The share; 0 without trials.
     pub fn share(&self) -> f64 {
         if self.trials == 0 { 0.0 } else { self.successes as f64 / self.trials as f64 }
+    }
+}
+
+/// With the share, as in report.json.
+impl Serialize for Proportion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Proportion { successes, trials, low, high } = self;
+        let share = self.share();
+        serde_json::json!({"successes": successes, "trials": trials, "share": share, "low": low, "high": high})
+            .serialize(serializer)
     }
 }
 
@@ -151,7 +162,7 @@ pub(crate) fn holm(p_values: &[f64]) -> Vec<f64> {
 }
 
 /// The area under an ROC curve with its 95% interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Area {
     /// The probability that a positive has a higher value than a negative, where a tie counts half.
     pub value: f64,

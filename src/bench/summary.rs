@@ -11,6 +11,8 @@ use super::stats::{Proportion, clustered, pass_hat, percentile};
 use super::suite::{Case, wrong};
 use crate::error::Result;
 use crate::parse::event::RepairKind;
+use serde::{Serialize, Serializer};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
 /// A scored run.
@@ -72,21 +74,25 @@ pub struct ConfigurationSummary<'a> {
     pub tokens_per_correct: Option<f64>,
     /// What the answers cost; `None` where models.toml has no prices.
     pub(crate) cost: Option<Cost>,
+    calibration: OnceCell<Option<Calibration>>,
 }
 
 impl ConfigurationSummary<'_> {
     /// What a threshold of the decision to call would achieve, on the first answer to each case; `None` where too few
     /// answers have a probability.
-    pub(crate) fn calibration(&self) -> Option<Calibration> {
-        let first = self.samples.iter().filter(|one| one.sample.repeat == 0);
-        let cases: Vec<Measured> =
-            first.filter_map(|one| Some(measured(one.case, one.sample.call_probability?))).collect();
-        Calibration::new(&cases, FOLDS, Goal::Balanced).ok()
+    pub(crate) fn calibration(&self) -> Option<&Calibration> {
+        let calibrate = || {
+            let first = self.samples.iter().filter(|one| one.sample.repeat == 0);
+            let cases: Vec<Measured> =
+                first.filter_map(|one| Some(measured(one.case, one.sample.call_probability?))).collect();
+            Calibration::new(&cases, FOLDS, Goal::Balanced).ok()
+        };
+        self.calibration.get_or_init(calibrate).as_ref()
     }
 }
 
 /// What answers cost, in the currency of the prices.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Cost {
     /// All of them together.
     pub total: f64,
@@ -106,26 +112,31 @@ pub(crate) struct Repeats {
 }
 
 /// The times without the warm-up, in seconds, and the rates in tokens per second.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Latency {
     /// The number of timed answers.
     pub samples: usize,
-    /// Time to the first token: p50 and p95.
-    pub first_token: (f64, f64),
-    /// Time of the whole answer: p50 and p95.
-    pub total: (f64, f64),
-    /// p99 of the whole answer, with at least 100 answers.
-    pub p99: Option<f64>,
+    /// Time to the first token.
+    pub first_token_p50: f64,
+    /// The same.
+    pub first_token_p95: f64,
+    /// Time of the whole answer.
+    pub total_p50: f64,
+    /// The same.
+    pub total_p95: f64,
+    /// The same, with at least 100 answers.
+    pub total_p99: Option<f64>,
     /// Prompt tokens decoded per second, without those in the cache.
     pub prefill_rate: Option<f64>,
     /// Tokens generated per second.
     pub decode_rate: Option<f64>,
     /// The times of the whole answers, sorted.
+    #[serde(skip)]
     pub totals: Vec<f64>,
 }
 
 /// A score's name, key and meaning.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ScoreDefinition {
     /// Its name in files and for `--fail-under`.
@@ -188,6 +199,13 @@ impl Scores {
         Scores(SCORES.map(|definition| {
             clustered(samples.clone().filter_map(|one| Some((one.case.cluster.as_str(), one.counts(definition.key)?))))
         }))
+    }
+}
+
+/// By key; a score without trials is left out.
+impl Serialize for Scores {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().filter_map(|(definition, score)| Some((definition.key, score?))))
     }
 }
 
@@ -307,6 +325,7 @@ impl<'a> ConfigurationSummary<'a> {
                 per_answer: cost / samples.len() as f64,
                 per_correct: (correct > 0).then(|| cost / correct as f64),
             }),
+            calibration: OnceCell::new(),
             configuration,
             label,
             outcomes,
@@ -351,16 +370,17 @@ fn latency(samples: &[ScoredSample<'_>]) -> Option<Latency> {
     };
     let firsts = sorted(|sample| sample.timing.first_token);
     let totals = sorted(|sample| sample.timing.first_token + sample.timing.generation);
-    let pair = |values: &[f64]| Some((percentile(values, 0.5)?, percentile(values, 0.95)?));
     let rate = |tokens: usize, seconds: f64| (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds);
     let sum = |value: fn(&Sample) -> f64| timed.iter().map(|sample| value(sample)).sum::<f64>();
     let fresh: usize =
         timed.iter().map(|sample| sample.prompt_tokens - sample.cached_tokens.min(sample.prompt_tokens)).sum();
     Some(Latency {
         samples: timed.len(),
-        first_token: pair(&firsts)?,
-        total: pair(&totals)?,
-        p99: (totals.len() >= 100).then(|| percentile(&totals, 0.99)).flatten(),
+        first_token_p50: percentile(&firsts, 0.5)?,
+        first_token_p95: percentile(&firsts, 0.95)?,
+        total_p50: percentile(&totals, 0.5)?,
+        total_p95: percentile(&totals, 0.95)?,
+        total_p99: (totals.len() >= 100).then(|| percentile(&totals, 0.99)).flatten(),
         prefill_rate: rate(fresh, sum(|sample| sample.timing.first_token)),
         decode_rate: rate(timed.iter().map(|sample| sample.tokens.len()).sum(), sum(|sample| sample.timing.generation)),
         totals,

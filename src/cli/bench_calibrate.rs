@@ -8,7 +8,7 @@ use anyhow::Result;
 use callwright::bench::calibrate::{Calibration, FOLDS, Goal, Measurement, Point, measure};
 use callwright::bench::directory::NOW;
 use callwright::bench::report::{curve, percent};
-use callwright::bench::stats::{Area, Proportion};
+use callwright::bench::stats::Area;
 use callwright::bench::suite::Suite;
 use callwright::files::{self, Readers};
 use callwright::models::{ModelEntry, with_call_threshold};
@@ -234,7 +234,6 @@ impl About<'_> {
 
     fn json(&self, calibration: &Calibration, measurement: &Measurement) -> Value {
         let (recall, specificity) = &calibration.held_out;
-        let area = |area: &Area| json!({"value": area.value, "low": area.low, "high": area.high});
         json!({
             "callwright_calibration": 1,
             "model": self.entry.name,
@@ -245,14 +244,14 @@ impl About<'_> {
             "needs_none": calibration.cases.1,
             "undecided": measurement.undecided,
             "too_long": measurement.too_long,
-            "auc": area(&calibration.auc),
-            "auc_first_token": area(&calibration.auc_first_token),
+            "auc": calibration.auc,
+            "auc_first_token": calibration.auc_first_token,
             "best": point_json(&calibration.best),
             "held_out": {
                 "folds": calibration.folds,
                 "thresholds": calibration.thresholds,
-                "recall": proportion(recall),
-                "specificity": proportion(specificity),
+                "recall": recall,
+                "specificity": specificity,
                 "balanced_accuracy": (recall.share() + specificity.share()) / 2.0,
             },
             "curve": calibration.curve.iter().map(point_json).collect::<Vec<_>>(),
@@ -265,16 +264,11 @@ fn shown(area: &Area) -> String {
     format!("{:.3} (95% interval {:.3}–{:.3})", area.value, area.low, area.high)
 }
 
-fn proportion(share: &Proportion) -> Value {
-    let Proportion { successes, trials, low, high } = share;
-    json!({"successes": successes, "trials": trials, "share": share.share(), "low": low, "high": high})
-}
-
 fn point_json(point: &Point) -> Value {
     json!({
         "threshold": point.threshold,
-        "recall": proportion(&point.recall),
-        "specificity": proportion(&point.specificity),
+        "recall": point.recall,
+        "specificity": point.specificity,
         "balanced_accuracy": point.balanced_accuracy(),
     })
 }

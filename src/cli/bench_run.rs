@@ -13,9 +13,8 @@ use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
 use callwright::bench::configuration::Configuration;
 use callwright::bench::directory::{Plan, RunDirectory};
-use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::percent;
-use callwright::bench::run::{Answerer, Progress};
+use callwright::bench::run::{Answerer, Progress, run as ask_all};
 use callwright::bench::shard::Shard;
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::Summary;
@@ -406,20 +405,10 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
     let now = directory.plan.now.clone();
-    let stop = Arc::clone(cancel);
-    let mut open = |index: usize| {
-        let options = args.options(at(loaded, index)?);
-        let opened = bar.suspend(|| {
-            let (mut session, mut model) = options.open_to_generate(true)?;
-            options.load_weights(&mut model, &mut session).map(|()| session)
-        });
-        let session = opened.map_err(as_error)?;
-        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms);
-        Ok(Box::new(answers) as Box<dyn Answerer>)
-    };
-    let mut open_sequences = |index: usize, count: usize| {
+    let mut open = |index: usize, questions: usize| {
         let loaded = at(loaded, index)?;
-        bar.suspend(|| sequences_for(args, loaded, count, &now, &stop)).map_err(as_error)
+        let count = args.parallel_cases.min(questions);
+        bar.suspend(|| answerers(args, loaded, count, &now, cancel)).map_err(as_error)
     };
     let mut progress = |at: Progress| {
         bar.set_length(at.total as u64);
@@ -437,10 +426,7 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
             bar.set_message(format!("{correct} correct,"));
         }
     };
-    let finished = match args.parallel_cases {
-        1 => callwright::bench::run::run(directory, &mut open, &mut progress, cancel)?,
-        count => run_parallel(directory, count, &mut open_sequences, &mut progress, cancel)?,
-    };
+    let finished = ask_all(directory, &mut open, &mut progress, cancel)?;
     bar.finish_and_clear();
     Ok(finished)
 }
@@ -453,24 +439,35 @@ fn at<T>(loaded: &[T], index: usize) -> Result<&T, Error> {
         .ok_or_else(|| Error::new(ErrorKind::Config, format!("the run has no configuration {index}, only {count}")))
 }
 
-/// Answers several cases at a time, with one model.
-fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
+/// Loads a model and makes at most `count` answerers with it.
+fn answerers(
+    args: &RunArgs,
+    loaded: &Loaded,
+    count: usize,
+    now: &str,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Box<dyn Answerer>>> {
     let options = args.options(loaded);
+    let other_forms = args.other_forms;
+    let answers = |session| -> Result<SessionAnswers> {
+        Ok(SessionAnswers::new(session, now, Arc::clone(stop))?.with_other_forms(other_forms))
+    };
+    if args.parallel_cases == 1 {
+        let (mut session, mut model) = options.open_to_generate(true)?;
+        options.load_weights(&mut model, &mut session)?;
+        return Ok(vec![Box::new(answers(session)?)]);
+    }
     let model = options.load()?;
     let sequences = model.sequences(count)?;
-    let (now, stop) = (now.to_owned(), Arc::clone(stop));
-    let at_a_time = sequences.at_a_time();
-    let other_forms = args.other_forms;
-    let answerer: AnswererMaker = Box::new(move || {
+    let one = |_| -> Result<Box<dyn Answerer>> {
         let (engine, end) = sequences.take()?;
-        let session = model.session_on(engine)?;
-        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(other_forms);
+        let answers = answers(model.session_on(engine)?)?;
         Ok(match end {
             Some(end) => Box::new(answers.with_after(move || end.end())),
             None => Box::new(answers),
         })
-    });
-    Ok(Open { at_a_time, answerer })
+    };
+    (0..count.min(sequences.at_a_time())).map(one).collect()
 }
 
 fn as_error(error: anyhow::Error) -> Error {

@@ -29,7 +29,7 @@ pub fn table(summary: &Summary<'_>) -> String {
                 .skip(1)
                 .map(|definition| score(definition.key).map_or("–".to_owned(), |score| percent(score.share()))),
         );
-        row.extend(timed.then(|| one.latency.as_ref().map_or("–".to_owned(), |latency| seconds(latency.total.0))));
+        row.extend(timed.then(|| one.latency.as_ref().map_or("–".to_owned(), |latency| seconds(latency.total_p50))));
         table.add_row(row);
     }
     for index in 1..columns {

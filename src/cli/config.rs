@@ -294,16 +294,7 @@ struct File<'a> {
 impl File<'_> {
     /// An error at `span`, with the line and a caret.
     fn error(&self, kind: ErrorKind, message: impl Into<String>, span: Range<usize>) -> Error {
-        let place = Location { file: Some(self.path.to_owned()), ..Location::of_offset(self.text, span.start) };
-        let before = self.text.get(..span.start).unwrap_or_default();
-        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = self.text[start..].lines().next().unwrap_or_default();
-        let marked = self.text.get(span.start..span.end.min(start + line.len())).unwrap_or_default();
-        let number = place.line.unwrap_or(1).to_string();
-        let gutter = " ".repeat(number.len());
-        let indent = " ".repeat(place.column.unwrap_or(1).saturating_sub(1));
-        let excerpt = format!("{number} | {line}\n{gutter} | {indent}{}", "^".repeat(marked.chars().count().max(1)));
-        Error::new(kind, message).at(place).excerpt(excerpt)
+        Error::new(kind, message).marked(self.text, span).in_file(self.path)
     }
 
     /// Reads the table of `command`, which is at `path`.

@@ -1,12 +1,13 @@
-//! Reads models.toml with the place of every value, so that errors point at the line.
+//! Reads models.toml; errors point at the line.
 
 use std::collections::HashSet;
-use std::ops::Range;
-use std::path::Path;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::{Deserialize, Deserializer, Error as _};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, ServerModel, Source};
@@ -14,41 +15,6 @@ use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
-
-const MODEL_KEYS: [&str; 21] = [
-    "name",
-    "path",
-    "repo",
-    "file",
-    "revision",
-    "sha256",
-    "url",
-    "model",
-    "mode",
-    "api_key_env",
-    "timeout",
-    "cost",
-    "size",
-    "template",
-    "format",
-    "context",
-    "sampling",
-    "call_threshold",
-    "no_call_below",
-    "lora",
-    "fallbacks",
-];
-const SAMPLING_KEYS: [&str; 9] = [
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repeat_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "repeat_last_n",
-    "dry_multiplier",
-];
 
 /// Reads the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<ModelEntry>> {
@@ -58,12 +24,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<ModelEntry>> {
 
 /// Reads `text`; its relative paths are relative to `folder`.
 pub(super) fn parse(text: &str, path: &Path, folder: &Path) -> Result<Vec<ModelEntry>> {
-    let file = File { text, path, folder };
-    let table = DeTable::parse(text).map_err(|e| {
-        let end = text.len();
-        file.error(ErrorKind::Syntax, e.message().trim(), e.span().unwrap_or(end..end))
-    })?;
-    file.models(table.get_ref())
+    File { text, path, folder }.models().map_err(|error| error.in_file(path))
 }
 
 struct File<'a> {
@@ -72,317 +33,289 @@ struct File<'a> {
     folder: &'a Path,
 }
 
-type Field<'t, 'i> = (&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>);
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, expecting = "models, each below [[model]]")]
+struct Tables {
+    #[serde(default)]
+    model: Vec<Spanned<Table>>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, expecting = "the table of a model, below [[model]]")]
+struct Table {
+    name: Spanned<Text>,
+    path: Option<Spanned<Text>>,
+    repo: Option<Spanned<Text>>,
+    file: Option<Spanned<Text>>,
+    revision: Option<Spanned<Text>>,
+    sha256: Option<Spanned<Sums>>,
+    url: Option<Spanned<Text>>,
+    model: Option<Spanned<Text>>,
+    mode: Option<Spanned<Mode>>,
+    api_key_env: Option<Spanned<Text>>,
+    timeout: Option<Spanned<NonZeroU32>>,
+    cost: Option<Spanned<Cost>>,
+    size: Option<NonZeroU64>,
+    template: Option<Text>,
+    format: Option<Text>,
+    context: Option<NonZeroU32>,
+    #[serde(default)]
+    sampling: Sampling,
+    #[serde(default, deserialize_with = "probability")]
+    call_threshold: Option<f64>,
+    #[serde(default, deserialize_with = "probability")]
+    no_call_below: Option<f64>,
+    #[serde(default)]
+    lora: Vec<Spanned<Text>>,
+    #[serde(default)]
+    fallbacks: Vec<Text>,
+}
+
+/// A text that is not empty.
+#[derive(serde::Deserialize)]
+#[serde(try_from = "String")]
+struct Text(String);
+
+impl TryFrom<String> for Text {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Text, &'static str> {
+        if text.is_empty() { Err("this text is empty") } else { Ok(Text(text)) }
+    }
+}
+
+/// The sums of a file, or of all shards.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "expected a sha256, or a list of one for each shard")]
+enum Sums {
+    One(String),
+    Each(Vec<String>),
+}
+
+/// Whether callwright writes the prompt and reads the calls, or the server does.
+#[derive(serde::Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    Raw,
+    Chat,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table such as { prompt = 0.2, answer = 0.6 }, per million tokens")]
+struct Cost {
+    #[serde(deserialize_with = "price")]
+    prompt: f64,
+    #[serde(deserialize_with = "price")]
+    answer: f64,
+}
+
+/// Reads a number in a range.
+fn number<'de, D: Deserializer<'de>>(value: D, range: &RangeInclusive<f64>) -> Result<f64, D::Error> {
+    let number = f64::deserialize(value)?;
+    let expected = || match *range.end() < f64::MAX {
+        true => D::Error::custom(format!("expected a number from {} to {}", range.start(), range.end())),
+        false => D::Error::custom(format!("expected a number from {} up", range.start())),
+    };
+    range.contains(&number).then_some(number).ok_or_else(expected)
+}
+
+fn probability<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f64>, D::Error> {
+    number(value, &(0.0..=1.0)).map(Some)
+}
+
+fn price<'de, D: Deserializer<'de>>(value: D) -> Result<f64, D::Error> {
+    number(value, &(0.0..=f64::MAX))
+}
+
+fn some_number<'de, D: Deserializer<'de>>(value: D, range: &RangeInclusive<f32>) -> Result<Option<f32>, D::Error> {
+    number(value, &(f64::from(*range.start())..=f64::from(*range.end()))).map(|number| Some(number as f32))
+}
+
+pub(super) fn to_100<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f32>, D::Error> {
+    some_number(value, &DRY_MULTIPLIER)
+}
+
+pub(super) fn share<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f32>, D::Error> {
+    some_number(value, &(0.0..=1.0))
+}
+
+pub(super) fn repeat_penalty<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f32>, D::Error> {
+    some_number(value, &REPEAT_PENALTY)
+}
+
+pub(super) fn penalty<'de, D: Deserializer<'de>>(value: D) -> Result<Option<f32>, D::Error> {
+    some_number(value, &PENALTY)
+}
+
+pub(super) fn positive<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u32>, D::Error> {
+    NonZeroU32::deserialize(value).map(|number| Some(number.get()))
+}
+
+pub(super) fn last_n<'de, D: Deserializer<'de>>(value: D) -> Result<Option<i32>, D::Error> {
+    let number = i32::deserialize(value)?;
+    if number < -1 { Err(D::Error::custom("expected a whole number from -1 (all) up")) } else { Ok(Some(number)) }
+}
 
 impl File<'_> {
-    /// An error at `span`, with the line and a caret.
-    fn error(&self, kind: ErrorKind, message: impl Into<String>, span: Range<usize>) -> Error {
-        let place = self.place(&span);
-        let mut start = span.start.min(self.text.len());
-        while !self.text.is_char_boundary(start) {
-            start -= 1;
-        }
-        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line = self.text[line_start..].lines().next().unwrap_or_default();
-        let number = place.line.unwrap_or(1).to_string();
-        let indent = " ".repeat(place.column.unwrap_or(1).saturating_sub(1));
-        let marked = self.text.get(start..span.end.min(line_start + line.len())).unwrap_or_default();
-        let carets = "^".repeat(marked.chars().count().max(1));
-        let gutter = " ".repeat(number.len());
-        let excerpt = format!("{number} | {line}\n{gutter} | {indent}{carets}");
-        Error::new(kind, message).at(place).excerpt(excerpt)
+    fn wrong(&self, span: Range<usize>, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Config, message).marked(self.text, span)
     }
 
-    fn place(&self, span: &Range<usize>) -> Location {
-        Location { file: Some(self.path.to_owned()), ..Location::of_offset(self.text, span.start) }
-    }
-
-    fn wrong(&self, value: &Spanned<DeValue>, message: impl Into<String>) -> Error {
-        self.error(ErrorKind::Config, message, value.span())
-    }
-
-    fn unknown(&self, key: &Spanned<std::borrow::Cow<str>>, known: &[&str], inside: &str) -> Error {
-        let name: &str = key.get_ref();
-        let error = self.error(ErrorKind::Config, format!("unknown key {name:?} in {inside}"), key.span());
-        let closest = nearest(name, known.iter().chain(&SAMPLING_KEYS).copied());
-        match closest {
-            Some(near) if known.contains(&near) => error.hint(format!("did you mean {near:?}?")),
-            Some(near) if known.contains(&"sampling") => {
-                error.hint(format!("{near:?} goes into sampling: sampling = {{ {near} = … }}"))
-            }
-            _ => error.hint(format!("known keys: {}", known.join(", "))),
-        }
-    }
-
-    fn models(&self, table: &DeTable) -> Result<Vec<ModelEntry>> {
+    fn models(&self) -> Result<Vec<ModelEntry>> {
+        let document = toml::de::Deserializer::parse(self.text)
+            .map_err(|error| Error::of_toml(ErrorKind::Syntax, self.text, error))?;
+        let tables = Tables::deserialize(document).map_err(|error| self.of_field(error))?;
         let mut entries = Vec::new();
         let mut names = HashSet::new();
-        for (key, value) in table {
-            if *key.get_ref() != "model" {
-                return Err(self.unknown(key, &["model"], "models.toml"));
+        for table in tables.model {
+            let at = table.get_ref().name.span();
+            let entry = self.model(table)?;
+            if !names.insert(entry.name.clone()) {
+                return Err(self.wrong(at, format!("two models are named {:?}", entry.name)));
             }
-            let Some(list) = value.get_ref().as_array() else {
-                return Err(self
-                    .error(ErrorKind::Config, "\"model\" is a list of tables", key.span())
-                    .hint("write [[model]] with two pairs of brackets"));
-            };
-            for item in list.iter() {
-                let Some(table) = item.get_ref().as_table() else {
-                    return Err(self.wrong(item, "a model is a table").hint("write [[model]] above its keys"));
-                };
-                let entry = self.model(table, item.span())?;
-                if !names.insert(entry.name.clone()) {
-                    let at = field(table, "name").map_or(item.span(), |(_, value)| value.span());
-                    return Err(self.error(ErrorKind::Config, format!("two models are named {:?}", entry.name), at));
-                }
-                entries.push(entry);
-            }
+            entries.push(entry);
         }
         Ok(entries)
     }
 
-    fn model(&self, table: &DeTable, span: Range<usize>) -> Result<ModelEntry> {
-        for (key, _) in table {
-            if !MODEL_KEYS.contains(&key.get_ref().as_ref()) {
-                return Err(self.unknown(key, &MODEL_KEYS, "a model"));
-            }
+    /// What is wrong with a key or its value. A key of a model may belong into its `sampling`.
+    fn of_field(&self, error: toml::de::Error) -> Error {
+        let names = |message: &str| message.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let message = error.message().to_owned();
+        let shown = Error::of_toml(ErrorKind::Config, self.text, error);
+        if message.starts_with("invalid type: map, expected a sequence") {
+            return shown.hint("write [[model]] with two pairs of brackets");
         }
-        let field = |name: &str| field(table, name);
-        let text = |name: &str| field(name).map(|(_, value)| self.text(value, name)).transpose();
-        let file_or_name = |name: &str| Ok::<_, Error>(text(name)?.map(|text| self.relative(&text)));
-        let Some((_, name)) = field("name") else {
-            return Err(self.error(ErrorKind::Config, "this model has no name", span).hint("add name = \"…\""));
+        let of_model = names(&message);
+        if !message.starts_with("unknown field") || !of_model.iter().any(|name| name == "sampling") {
+            return shown;
+        }
+        // serde knows the names.
+        let of_sampling =
+            toml::from_str::<Sampling>("'' = 0").map_or_else(|error| names(error.message()), |_| Vec::new());
+        let known = of_model.iter().chain(&of_sampling).skip(1).map(String::as_str);
+        match nearest(&of_model[0], known).filter(|near| of_sampling.iter().any(|name| name == near)) {
+            Some(near) => shown.hint(format!("{near:?} goes into sampling: sampling = {{ {near} = … }}")),
+            None => shown,
+        }
+    }
+
+    fn model(&self, table: Spanned<Table>) -> Result<ModelEntry> {
+        let span = table.span();
+        let table = table.into_inner();
+        let place = Location::of_offset(self.text, table.name.span().start);
+        let place = Location { file: Some(self.path.to_owned()), ..place };
+        let adapter = |text: &Spanned<Text>| {
+            LoraAdapter::parse(&text.get_ref().0, |file| self.absolute(file))
+                .map_err(|why| self.wrong(text.span(), why))
         };
-        let place = self.place(&name.span());
-        let name = self.text(name, "name")?;
-        let source = self.source(table, &name, span)?;
+        let lora = table.lora.iter().map(adapter).collect::<Result<_>>()?;
+        let source = self.source(&table, span)?;
         Ok(ModelEntry {
-            size: field("size").map(|(_, v)| self.whole(v, "size", u64::MAX)).transpose()?,
-            template: file_or_name("template")?,
-            format: file_or_name("format")?,
-            context: field("context")
-                .map(|(_, v)| self.whole(v, "context", u32::MAX.into()))
-                .transpose()?
-                .map(|n| n as u32),
-            sampling: field("sampling").map(|(_, v)| self.sampling(v)).transpose()?.unwrap_or_default(),
-            call_threshold: field("call_threshold").map(|(_, v)| self.probability(v, "call_threshold")).transpose()?,
-            no_call_below: field("no_call_below").map(|(_, v)| self.probability(v, "no_call_below")).transpose()?,
-            lora: field("lora").map(|(_, v)| self.adapters(v)).transpose()?.unwrap_or_default(),
-            fallbacks: field("fallbacks").map(|(_, v)| self.texts(v, "fallbacks")).transpose()?.unwrap_or_default(),
+            size: table.size.map(NonZeroU64::get),
+            template: table.template.map(|template| self.relative(template.0)),
+            format: table.format.map(|format| self.relative(format.0)),
+            context: table.context.map(NonZeroU32::get),
+            sampling: table.sampling,
+            call_threshold: table.call_threshold,
+            no_call_below: table.no_call_below,
+            lora,
+            fallbacks: table.fallbacks.into_iter().map(|name| name.0).collect(),
             place: Some(place),
-            ..ModelEntry::new(&name, source)
+            ..ModelEntry::new(&table.name.get_ref().0, source)
         })
     }
 
-    /// The source, where it is a server.
-    fn server(&self, table: &DeTable, name: &str) -> Result<Option<Source>> {
-        let rest = ["model", "mode", "api_key_env", "timeout", "cost"].map(|key| field(table, key));
-        let Some((_, address)) = field(table, "url") else {
-            return match rest.into_iter().flatten().next() {
-                None => Ok(None),
-                Some((key, _)) => {
-                    let message = format!("the model {name:?} has {:?}, and no \"url\"", key.get_ref());
-                    Err(self
-                        .error(ErrorKind::Config, message, key.span())
-                        .hint("it belongs to a model that a server runs: add url = \"http://HOST:PORT/v1\""))
-                }
-            };
-        };
-        if let Some((key, _)) = ["path", "repo", "file"].into_iter().find_map(|key| field(table, key)) {
-            let message = format!("the model {name:?} has both \"url\" and {:?}", key.get_ref());
-            return Err(self
-                .error(ErrorKind::Config, message, key.span())
-                .hint("\"url\" is for a model that a server runs; the others are for a file"));
-        }
-        let [model, mode, api_key_env, timeout, cost] = rest;
-        let text = |field: Option<Field<'_, '_>>, key: &str| field.map(|(_, value)| self.text(value, key)).transpose();
-        let chat = match mode.map(|(_, value)| Ok((value, self.text(value, "mode")?))).transpose()? {
-            None => false,
-            Some((_, mode)) if mode == "raw" || mode == "chat" => mode == "chat",
-            Some((value, _)) => {
+    fn source(&self, table: &Table, span: Range<usize>) -> Result<Source> {
+        let name = &table.name.get_ref().0;
+        let at = |key, text: &Option<Spanned<Text>>| text.as_ref().map(|text| (key, text.span()));
+        let file = [at("path", &table.path), at("repo", &table.repo), at("file", &table.file)];
+        if let Some(address) = &table.url {
+            if let Some((key, span)) = file.into_iter().flatten().next() {
                 return Err(self
-                    .wrong(value, "\"mode\" is \"raw\" or \"chat\"")
-                    .hint("raw: callwright writes the prompt and reads the calls; chat: the server does"));
+                    .wrong(span, format!("the model {name:?} has both \"url\" and {key:?}"))
+                    .hint("\"url\" is for a model that a server runs; the others are for a file"));
             }
-        };
-        let (url, model) = (self.text(address, "url")?, text(model, "model")?.unwrap_or_default());
-        let mut server = ServerModel::new(&url, &model, chat).map_err(|why| self.wrong(address, why))?;
-        server.api_key_env = text(api_key_env, "api_key_env")?;
-        if let Some((_, seconds)) = timeout {
-            server.timeout = Duration::from_secs(self.whole(seconds, "timeout", 86_400)?);
+            return self.server(table, address).map(Source::Server);
         }
-        server.cost = cost.map(|(_, value)| self.cost(value)).transpose()?;
-        Ok(Some(Source::Server(server)))
-    }
-
-    fn cost(&self, value: &Spanned<DeValue>) -> Result<(f64, f64)> {
-        const SHAPE: &str = "write cost = { prompt = 0.2, answer = 0.6 }, per million tokens";
-        let wrong = || self.wrong(value, "\"cost\" is a table of two numbers from 0 up").hint(SHAPE);
-        let table = value.get_ref().as_table().ok_or_else(wrong)?;
-        if let Some((key, _)) = table.iter().find(|(key, _)| !["prompt", "answer"].contains(&key.get_ref().as_ref())) {
-            return Err(self.unknown(key, &["prompt", "answer"], "\"cost\""));
+        let of_server = [
+            at("model", &table.model),
+            table.mode.as_ref().map(|mode| ("mode", mode.span())),
+            at("api_key_env", &table.api_key_env),
+            table.timeout.as_ref().map(|timeout| ("timeout", timeout.span())),
+            table.cost.as_ref().map(|cost| ("cost", cost.span())),
+        ];
+        if let Some((key, span)) = of_server.into_iter().flatten().next() {
+            return Err(self
+                .wrong(span, format!("the model {name:?} has {key:?}, and no \"url\""))
+                .hint("it belongs to a model that a server runs: add url = \"http://HOST:PORT/v1\""));
         }
-        let number = |key: &str| {
-            let number = field(table, key).and_then(|(_, value)| float(value));
-            number.filter(|number| number.is_finite() && *number >= 0.0).ok_or_else(wrong)
-        };
-        Ok((number("prompt")?, number("answer")?))
-    }
-
-    fn source(&self, table: &DeTable, name: &str, span: Range<usize>) -> Result<Source> {
-        if let Some(server) = self.server(table, name)? {
-            return Ok(server);
-        }
-        let hub_keys = ["repo", "file", "revision", "sha256"].map(|key| field(table, key));
-        let [repo, file, revision, sha256] = hub_keys;
-        if let Some((_, path)) = field(table, "path") {
-            if let Some((key, _)) = hub_keys.into_iter().flatten().next() {
-                let message = format!("the model {name:?} has both \"path\" and {:?}", key.get_ref());
+        if let Some(path) = &table.path {
+            let sums = table.sha256.as_ref().map(|sums| ("sha256", sums.span()));
+            let of_hub = [at("repo", &table.repo), at("file", &table.file), at("revision", &table.revision), sums];
+            if let Some((key, span)) = of_hub.into_iter().flatten().next() {
                 return Err(self
-                    .error(ErrorKind::Config, message, key.span())
+                    .wrong(span, format!("the model {name:?} has both \"path\" and {key:?}"))
                     .hint("\"path\" is for a file on this machine; \"repo\" and \"file\" are for one on the hub"));
             }
-            let path = self.text(path, "path")?;
-            return Ok(Source::File(self.absolute(&path)));
+            return Ok(Source::File(self.absolute(&path.get_ref().0)));
         }
-        let (Some((_, repo)), Some((_, file))) = (repo, file) else {
-            let at = repo.or(file).map_or(span, |(key, _)| key.span());
+        let (Some(repo), Some(file)) = (&table.repo, &table.file) else {
+            let at = table.repo.as_ref().or(table.file.as_ref()).map_or(span, Spanned::span);
             return Err(self
-                .error(ErrorKind::Config, format!("the model {name:?} does not say where it comes from"), at)
+                .wrong(at, format!("the model {name:?} does not say where it comes from"))
                 .hint("add \"path\", both \"repo\" and \"file\", or \"url\""));
         };
-        let revision = match revision {
-            Some((_, value)) => format!("@{}", self.text(value, "revision")?),
-            None => String::new(),
-        };
-        let written = format!("{}/{}{revision}", self.text(repo, "repo")?, self.text(file, "file")?);
-        let mut hub = HubFile::parse(&written).map_err(|why| self.wrong(file, why))?;
-        if let Some((_, value)) = sha256 {
-            hub.sha256 = match value.get_ref() {
-                DeValue::Array(_) => self.texts(value, "sha256")?,
-                _ => vec![self.text(value, "sha256")?],
+        self.on_hub(table, &repo.get_ref().0, file).map(Source::Hub)
+    }
+
+    fn server(&self, table: &Table, address: &Spanned<Text>) -> Result<ServerModel> {
+        let text = |text: &Option<Spanned<Text>>| text.as_ref().map(|text| text.get_ref().0.clone());
+        let chat = table.mode.as_ref().is_some_and(|mode| *mode.get_ref() == Mode::Chat);
+        let model = text(&table.model).unwrap_or_default();
+        let mut server =
+            ServerModel::new(&address.get_ref().0, &model, chat).map_err(|why| self.wrong(address.span(), why))?;
+        server.api_key_env = text(&table.api_key_env);
+        if let Some(seconds) = &table.timeout {
+            server.timeout = Duration::from_secs(seconds.get_ref().get().into());
+        }
+        server.cost = table.cost.as_ref().map(|cost| (cost.get_ref().prompt, cost.get_ref().answer));
+        Ok(server)
+    }
+
+    fn on_hub(&self, table: &Table, repo: &str, file: &Spanned<Text>) -> Result<HubFile> {
+        let revision = table.revision.as_ref().map_or_else(String::new, |text| format!("@{}", text.get_ref().0));
+        let mut hub = HubFile::parse(&format!("{repo}/{}{revision}", file.get_ref().0))
+            .map_err(|why| self.wrong(file.span(), why))?;
+        if let Some(sums) = &table.sha256 {
+            hub.sha256 = match sums.get_ref() {
+                Sums::One(sum) => vec![sum.to_ascii_lowercase()],
+                Sums::Each(sums) => sums.iter().map(|sum| sum.to_ascii_lowercase()).collect(),
             };
-            hub.sha256.iter_mut().for_each(|sum| sum.make_ascii_lowercase());
             if !hub.sha256.iter().all(|sum| is_sha256(sum)) {
-                return Err(self.wrong(value, "a sha256 has 64 hexadecimal digits"));
+                return Err(self.wrong(sums.span(), "a sha256 has 64 hexadecimal digits"));
             }
-            let files = hub.files().len();
-            if hub.sha256.len() != files {
-                let message = format!("the model has {files} files, and {} sha256", hub.sha256.len());
-                return Err(self.wrong(value, message).hint("a sharded model has one sha256 for each shard, in order"));
-            }
-        }
-        Ok(Source::Hub(hub))
-    }
-
-    fn sampling(&self, value: &Spanned<DeValue>) -> Result<Sampling> {
-        let Some(table) = value.get_ref().as_table() else {
-            return Err(self.wrong(value, "\"sampling\" is a table").hint("write sampling = { temperature = 0.7 }"));
-        };
-        for (key, _) in table {
-            if !SAMPLING_KEYS.contains(&key.get_ref().as_ref()) {
-                return Err(self.unknown(key, &SAMPLING_KEYS, "\"sampling\""));
+            let (files, count) = (hub.files().len(), hub.sha256.len());
+            if count != files {
+                return Err(self
+                    .wrong(sums.span(), format!("the model has {files} files, and {count} sha256"))
+                    .hint("a sharded model has one sha256 for each shard, in order"));
             }
         }
-        let number = |name: &str, range: std::ops::RangeInclusive<f32>| -> Result<Option<f32>> {
-            let Some((_, value)) = field(table, name) else { return Ok(None) };
-            let parsed = match value.get_ref() {
-                DeValue::Float(n) => n.as_str().parse::<f32>().ok(),
-                DeValue::Integer(n) => n.as_str().parse::<f32>().ok().filter(|_| n.radix() == 10),
-                _ => None,
-            };
-            match parsed.filter(|n| range.contains(n)) {
-                Some(n) => Ok(Some(n)),
-                None => {
-                    Err(self.wrong(value, format!("{name:?} is a number from {} to {}", range.start(), range.end())))
-                }
-            }
-        };
-        let top_k = field(table, "top_k").map(|(_, v)| self.whole(v, "top_k", u32::MAX.into())).transpose()?;
-        Ok(Sampling {
-            temperature: number("temperature", 0.0..=100.0)?,
-            top_k: top_k.map(|n| n as u32),
-            top_p: number("top_p", 0.0..=1.0)?,
-            min_p: number("min_p", 0.0..=1.0)?,
-            repeat_penalty: number("repeat_penalty", REPEAT_PENALTY)?,
-            presence_penalty: number("presence_penalty", PENALTY)?,
-            frequency_penalty: number("frequency_penalty", PENALTY)?,
-            repeat_last_n: field(table, "repeat_last_n").map(|(_, v)| self.last_n(v)).transpose()?,
-            dry_multiplier: number("dry_multiplier", DRY_MULTIPLIER)?,
-        })
-    }
-
-    fn probability(&self, value: &Spanned<DeValue>, name: &str) -> Result<f64> {
-        float(value)
-            .filter(|number| (0.0..=1.0).contains(number))
-            .ok_or_else(|| self.wrong(value, format!("{name:?} is a probability from 0 to 1")))
-    }
-
-    fn last_n(&self, value: &Spanned<DeValue>) -> Result<i32> {
-        let integer = value.get_ref().as_integer();
-        let number = integer.and_then(|n| i32::from_str_radix(n.as_str(), n.radix()).ok()).filter(|n| *n >= -1);
-        number.ok_or_else(|| self.wrong(value, "\"repeat_last_n\" is a whole number from -1 (all) up"))
-    }
-
-    fn text(&self, value: &Spanned<DeValue>, name: &str) -> Result<String> {
-        match value.get_ref().as_str() {
-            Some("") => Err(self.wrong(value, format!("{name:?} is empty"))),
-            Some(text) => Ok(text.to_owned()),
-            None => Err(self.wrong(value, format!("{name:?} is a string"))),
-        }
-    }
-
-    fn texts(&self, value: &Spanned<DeValue>, name: &str) -> Result<Vec<String>> {
-        match value.get_ref().as_array() {
-            Some(items) => items.iter().map(|item| self.text(item, name)).collect(),
-            None => Err(self.wrong(value, format!("{name:?} is a list of strings"))),
-        }
-    }
-
-    fn adapters(&self, value: &Spanned<DeValue>) -> Result<Vec<LoraAdapter>> {
-        let Some(items) = value.get_ref().as_array() else {
-            return Err(self.wrong(value, "\"lora\" is a list of strings").hint("write lora = [\"adapter.gguf:0.5\"]"));
-        };
-        let adapter = |item: &Spanned<DeValue>| {
-            let text = self.text(item, "lora")?;
-            LoraAdapter::parse(&text, |file| self.absolute(file)).map_err(|why| self.wrong(item, why))
-        };
-        items.iter().map(adapter).collect()
-    }
-
-    fn whole(&self, value: &Spanned<DeValue>, name: &str, max: u64) -> Result<u64> {
-        let integer = value.get_ref().as_integer();
-        let number = integer.and_then(|n| u64::from_str_radix(n.as_str(), n.radix()).ok());
-        match number.filter(|n| (1..=max).contains(n)) {
-            Some(number) => Ok(number),
-            None => Err(self.wrong(value, format!("{name:?} is a whole number above 0"))),
-        }
+        Ok(hub)
     }
 
     /// A name is unchanged; a path is relative to the folder of models.toml.
-    fn relative(&self, text: &str) -> String {
+    fn relative(&self, text: String) -> String {
         let is_path = text.contains(['/', '\\']) || text.ends_with(".jinja");
-        if is_path { self.absolute(text).to_string_lossy().into_owned() } else { text.to_owned() }
+        if is_path { self.absolute(&text).to_string_lossy().into_owned() } else { text }
     }
 
-    fn absolute(&self, path: &str) -> std::path::PathBuf {
+    fn absolute(&self, path: &str) -> PathBuf {
         let home = directories::BaseDirs::new();
         match (path.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.home_dir().join(rest),
             _ => self.folder.join(path),
         }
     }
-}
-
-/// A number with or without a fraction.
-fn float(value: &Spanned<DeValue>) -> Option<f64> {
-    match value.get_ref() {
-        DeValue::Float(number) => number.as_str().parse().ok(),
-        DeValue::Integer(number) => number.as_str().parse().ok(),
-        _ => None,
-    }
-}
-
-fn field<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<Field<'t, 'i>> {
-    table.iter().find(|(key, _)| *key.get_ref() == name)
 }

@@ -2,7 +2,9 @@
 //!
 //! A message is a sentence that names the file, line or field at fault. A hint names the edit that fixes it.
 
+use crate::json::carets;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -178,6 +180,37 @@ impl Error {
     pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
         self.0.source = Some(Arc::new(source));
         self
+    }
+
+    /// Sets the place of the error to the bytes `span` of `text`, and adds their line with carets below them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn marked(self, text: &str, span: Range<usize>) -> Error {
+        let place = Location::of_offset(text, span.start);
+        let (line, column) = (place.line.unwrap_or(1), place.column.unwrap_or(1));
+        let marked = text.get(span).and_then(|marked| marked.lines().next()).unwrap_or_default();
+        let shown = text.lines().nth(line - 1).unwrap_or_default();
+        self.excerpt(carets(shown, line, column - 1, marked.chars().count())).at(place)
+    }
+
+    /// An error of TOML in `text`, at its place, with what may be meant by an unknown name.
+    #[doc(hidden)]
+    pub fn of_toml(kind: ErrorKind, text: &str, error: toml::de::Error) -> Error {
+        let message = error.message().trim();
+        // serde says all known names in the same sentence.
+        let unknown = message.split_once(", expected ").filter(|(said, _)| said.starts_with("unknown "));
+        let said = unknown.map_or_else(
+            || message.to_owned(),
+            |(said, _)| said.replace("unknown field", "unknown key").replace('`', "\""),
+        );
+        let shown = Error::new(kind, said).marked(text, error.span().unwrap_or(text.len()..text.len()));
+        let Some((said, known)) = unknown else { return shown.caused_by(error) };
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        let hint = match nearest(said.split('`').nth(1).unwrap_or_default(), known.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("known are {}", known.join(", ")),
+        };
+        shown.hint(hint).caused_by(error)
     }
 
     /// The kind of failure.

@@ -34,6 +34,11 @@ pub(crate) fn parse(text: &str) -> Result<Value> {
 
 /// Line `number` of a file with a caret under its character `at` (from 0), long lines cut around it.
 pub fn caret(line: &str, number: usize, at: usize) -> String {
+    carets(line, number, at, 1)
+}
+
+/// The same with carets under `length` characters.
+pub(crate) fn carets(line: &str, number: usize, at: usize, length: usize) -> String {
     const WIDTH: usize = 100;
     let line = line.trim_end_matches(['\r', '\n']);
     let start = if at > WIDTH * 3 / 4 { at - WIDTH / 2 } else { 0 };
@@ -41,7 +46,8 @@ pub fn caret(line: &str, number: usize, at: usize) -> String {
     let (head, tail) = (if start > 0 { "…" } else { "" }, if line.chars().count() > start + WIDTH { "…" } else { "" });
     let margin = " ".repeat(number.to_string().len());
     let indent = " ".repeat(at - start + head.chars().count());
-    format!("{number} | {head}{shown}{tail}\n{margin} | {indent}^")
+    let carets = "^".repeat(length.clamp(1, (start + WIDTH).saturating_sub(at).max(1)));
+    format!("{number} | {head}{shown}{tail}\n{margin} | {indent}{carets}")
 }
 
 /// The kind of a value, for an error message.

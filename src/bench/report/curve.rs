@@ -1,31 +1,21 @@
 //! The curve of the decision to call: recall against specificity over all thresholds.
 
-use super::percent;
+use super::{STYLE, percent, render};
 use crate::bench::calibrate::{Calibration, Point};
-use crate::error::{Error, ErrorKind, Result};
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
+use crate::error::Result;
+use minijinja::{Value, context};
 
-const NAME: &str = "curve.html";
-const TEMPLATE: &str = include_str!("html/curve.html.jinja");
-/// The drawing and the sentence below it.
-pub(super) const DRAWING: (&str, &str) = ("curve.svg", include_str!("html/curve.svg.jinja"));
-const STYLE: &str = include_str!("html/style.css");
 /// The side of the curve's square.
 const SIDE: f64 = 320.0;
 
 /// A page with the curve, and a table of thresholds.
 ///
 /// # Errors
-/// [`ErrorKind::Template`] when the page's own template fails, which would be a defect of this library.
+/// [`ErrorKind::Template`](crate::ErrorKind::Template) when the page's own template fails, which would be a defect of this library.
 pub(crate) fn page(title: &str, about: &str, calibration: &Calibration) -> Result<String> {
     let page =
         context! { style => Value::from_safe_string(STYLE.to_owned()), title, about, curve => figures(calibration) };
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let added = environment.add_template(DRAWING.0, DRAWING.1).and_then(|()| environment.add_template(NAME, TEMPLATE));
-    let rendered = added.and_then(|()| environment.get_template(NAME)?.render(page));
-    rendered.map_err(|error| Error::new(ErrorKind::Template, format!("cannot render {NAME}: {error:#}")))
+    render("curve.html", include_str!("curve.html.jinja"), page)
 }
 
 /// What the template takes.

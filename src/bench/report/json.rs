@@ -30,12 +30,16 @@
 //! `bfcl` (`valid`, `error_type`), `calls`.
 
 use crate::bench::outcome::OUTCOMES;
-use crate::bench::stats::Proportion;
-use crate::bench::summary::{ConfigurationSummary, SCORES, Scores, Summary};
+use crate::bench::summary::{ConfigurationSummary, SCORES, Summary};
 use serde_json::{Map, Value, json};
 
 /// report.json
 pub(crate) fn report(summary: &Summary<'_>) -> String {
+    format!("{:#}\n", figures(summary))
+}
+
+/// The figures, from which the other reports are made, too.
+pub(super) fn figures(summary: &Summary<'_>) -> Value {
     let plan = &summary.run.plan;
     let outcomes = OUTCOMES.iter().map(|row| json!({"name": row.name, "stage": row.stage, "meaning": row.meaning}));
     let mut report = json!({
@@ -52,28 +56,11 @@ pub(crate) fn report(summary: &Summary<'_>) -> String {
     if let Some(shard) = plan.shard {
         report["shard"] = json!(shard);
     }
-    format!("{report:#}\n")
-}
-
-fn proportion(score: &Proportion) -> Value {
-    json!({
-        "successes": score.successes, "trials": score.trials, "share": score.share(), "low": score.low, "high": score.high,
-    })
-}
-
-fn scores(scores: &Scores) -> Value {
-    let scores = scores.iter().filter_map(|(definition, score)| Some((definition.key.to_owned(), proportion(&score?))));
-    Value::Object(scores.collect())
+    report
 }
 
 fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
     let c = one.configuration;
-    let counts = OUTCOMES.iter().map(|row| (row.name.to_owned(), json!(one.outcomes[row.outcome as usize])));
-    let repairs = one
-        .repairs
-        .iter()
-        .filter_map(|(kind, count)| Some((serde_json::to_value(kind).ok()?.as_str()?.to_owned(), json!(count))));
-    let by_category = categories.iter().zip(&one.by_category).map(|(name, of)| ((*name).to_owned(), scores(of)));
     // Through text, which has only the digits of a single-precision number.
     let sampling = serde_json::to_string(&c.sampling).and_then(|text| serde_json::from_str::<Value>(&text)).ok();
     let mut value = json!({
@@ -84,10 +71,10 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         "max_tokens": c.max_tokens,
         "sampling": sampling,
         "samples": one.samples.len(),
-        "scores": scores(&one.scores),
-        "categories": by_category.collect::<Map<_, _>>(),
-        "outcomes": counts.collect::<Map<_, _>>(),
-        "repairs": repairs.collect::<Map<_, _>>(),
+        "scores": one.scores,
+        "categories": object(categories.iter().zip(&one.by_category).map(|(name, scores)| (*name, json!(scores)))),
+        "outcomes": object(OUTCOMES.iter().map(|row| (row.name, json!(one.outcomes[row.outcome as usize])))),
+        "repairs": one.repairs,
         "repaired": one.repaired,
         "text_around": one.text_around,
         "other_form": one.other_form,
@@ -95,40 +82,30 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         "unknown_tools": one.unknown_tools,
         "tokens_per_correct": one.tokens_per_correct,
     });
-    if let Some(cost) = &one.cost {
-        value["cost"] = json!(cost);
-    }
-    if let Some(repeats) = &one.repeats {
-        value["pass_hat"] = json!(repeats.pass_hat);
-        value["unstable"] = proportion(&repeats.unstable);
-    }
-    if let Some(calibration) = one.calibration() {
+    let decision = one.calibration().map(|calibration| {
         let (recall, specificity) = &calibration.held_out;
-        let auc = calibration.auc;
-        value["decision"] = json!({
-            "auc": {"value": auc.value, "low": auc.low, "high": auc.high},
-            "threshold": calibration.best.threshold,
-            "recall": proportion(recall), "specificity": proportion(specificity),
-        });
-    }
-    if !c.lora.is_empty() {
-        value["lora"] = json!(c.lora);
-    }
-    if let Some(threshold) = c.call_threshold {
-        value["call_threshold"] = json!(threshold);
-    }
-    if let Some(threshold) = c.no_call_below {
-        value["no_call_below"] = json!(threshold);
-    }
-    if let Some(latency) = &one.latency {
-        value["timing"] = json!({
-            "samples": latency.samples,
-            "first_token_p50": latency.first_token.0, "first_token_p95": latency.first_token.1,
-            "total_p50": latency.total.0, "total_p95": latency.total.1, "total_p99": latency.p99,
-            "prefill_rate": latency.prefill_rate, "decode_rate": latency.decode_rate,
-        });
+        let (auc, threshold) = (calibration.auc, calibration.best.threshold);
+        json!({"auc": auc, "threshold": threshold, "recall": recall, "specificity": specificity})
+    });
+    let repeats = one.repeats.as_ref();
+    let where_known = [
+        ("cost", json!(one.cost)),
+        ("pass_hat", json!(repeats.map(|repeats| &repeats.pass_hat))),
+        ("unstable", json!(repeats.map(|repeats| repeats.unstable))),
+        ("decision", json!(decision)),
+        ("lora", json!(Some(&c.lora).filter(|lora| !lora.is_empty()))),
+        ("call_threshold", json!(c.call_threshold)),
+        ("no_call_below", json!(c.no_call_below)),
+        ("timing", json!(one.latency)),
+    ];
+    for (key, figure) in where_known.into_iter().filter(|(_, figure)| !figure.is_null()) {
+        value[key] = figure;
     }
     value
+}
+
+fn object<'n>(members: impl Iterator<Item = (&'n str, Value)>) -> Value {
+    members.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>().into()
 }
 
 /// outcomes.jsonl

@@ -29,8 +29,10 @@ fn a_run_to_be_killed() {
     let suite = suite();
     let plan = Plan::new(&suite, vec![configuration("fake.gguf", 0.0)], 1);
     let mut directory = RunDirectory::start(Path::new(&path), plan, &suite, true).unwrap();
-    let mut open =
-        |_: usize| Ok(Box::new(Fake { delay: Duration::from_millis(4), right: 6, seconds: 0.0 }) as Box<dyn Answerer>);
+    let mut open = |_: usize, _: usize| {
+        let fake = Fake { delay: Duration::from_millis(4), right: 6, seconds: 0.0 };
+        Ok(vec![Box::new(fake) as Box<dyn Answerer>])
+    };
     assert!(run(&mut directory, &mut open, &mut |_| (), &AtomicBool::new(false)).unwrap());
     Summary::new(&directory).unwrap().write_reports().unwrap();
 }

@@ -5,7 +5,6 @@ use super::scores::cases;
 use crate::bench::compare::{Comparison, compare};
 use crate::bench::configuration::{Configuration, labels};
 use crate::bench::directory::{Plan, RunDirectory};
-use crate::bench::parallel::{AnswererMaker, Open, run_parallel};
 use crate::bench::report::{html, json, junit, markdown};
 use crate::bench::run::{Answer, Answerer, Progress, run};
 use crate::bench::suite::{Case, Suite};
@@ -16,8 +15,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn fake(right: u64, seconds: f64) -> impl FnMut(usize) -> crate::Result<Box<dyn Answerer>> {
-    move |_| Ok(Box::new(Fake { delay: Duration::ZERO, right, seconds }) as Box<dyn Answerer>)
+fn fake(right: u64, seconds: f64) -> impl FnMut(usize, usize) -> crate::Result<Vec<Box<dyn Answerer>>> {
+    move |_, _| Ok(vec![Box::new(Fake { delay: Duration::ZERO, right, seconds })])
 }
 
 /// A run in `path`, ended after `stop` answers if that is given.
@@ -87,7 +86,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
     let (a, b) = (Summary::new(&whole).unwrap(), Summary::new(&parts).unwrap());
     assert_eq!(json::report(&a), json::report(&b));
     assert_eq!(json::outcomes(&a), json::outcomes(&b));
-    assert_eq!(markdown(&a), markdown(&b));
+    assert_eq!(markdown(&a).unwrap(), markdown(&b).unwrap());
     assert_eq!(junit(&a), junit(&b));
     assert_eq!(html(&a).unwrap(), html(&b).unwrap());
 }
@@ -101,35 +100,30 @@ fn several_at_a_time_come_to_the_same() {
     let path = folder.path().join("together");
     let mut together = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
     let mut opened = 0;
-    let mut open = |_: usize, count: usize| {
+    let mut open = |_: usize, questions: usize| {
         opened += 1;
-        assert_eq!(count, 8);
-        let answerer: AnswererMaker = Box::new(|| {
-            let delay = Duration::from_micros(300);
-            Ok(Box::new(Fake { delay, right: 6, seconds: 0.0 }))
-        });
-        Ok(Open { at_a_time: 5, answerer })
+        assert!((1..=160).contains(&questions));
+        let answerer =
+            |_| -> Box<dyn Answerer> { Box::new(Fake { delay: Duration::from_micros(300), right: 6, seconds: 0.0 }) };
+        Ok((0..5).map(answerer).collect())
     };
     // Interrupted on the way, it goes on.
     let cancel = AtomicBool::new(false);
     let mut stop = |at: Progress| cancel.store(at.fresh > 20, Ordering::Relaxed);
-    assert!(!run_parallel(&mut together, 8, &mut open, &mut stop, &cancel).unwrap());
+    assert!(!run(&mut together, &mut open, &mut stop, &cancel).unwrap());
     drop(together);
     let mut together = RunDirectory::start(&path, plan, &suite, true).unwrap();
     assert!((21..160).contains(&together.samples.len()));
     let cancel = AtomicBool::new(false);
-    assert!(run_parallel(&mut together, 8, &mut open, &mut |_| (), &cancel).unwrap());
+    assert!(run(&mut together, &mut open, &mut |_| (), &cancel).unwrap());
     assert_eq!(opened, 2);
     let (a, b) = (Summary::new(&alone).unwrap(), Summary::new(&together).unwrap());
     assert_eq!(json::report(&a), json::report(&b));
     assert_eq!(json::outcomes(&a), json::outcomes(&b));
 
     let mut broken = RunDirectory::start(&folder.path().join("broken"), together.plan.clone(), &suite, false).unwrap();
-    let mut fails = |_: usize, _: usize| {
-        let answerer: AnswererMaker = Box::new(|| Err(crate::Error::new(crate::ErrorKind::Engine, "no memory")));
-        Ok(Open { at_a_time: 3, answerer })
-    };
-    let error = run_parallel(&mut broken, 3, &mut fails, &mut |_| (), &cancel).unwrap_err();
+    let mut fails = |_: usize, _: usize| Err(crate::Error::new(crate::ErrorKind::Engine, "no memory"));
+    let error = run(&mut broken, &mut fails, &mut |_| (), &cancel).unwrap_err();
     assert_eq!(error.message(), "no memory");
 }
 
@@ -141,21 +135,20 @@ fn each_configuration_is_opened_by_its_own_index() {
         [("a", 0.0), ("b", 0.0), ("b", 1.0), ("c", 0.0)].map(|(model, temp)| configuration(model, temp));
     let plan = Plan::new(&suite, configurations.to_vec(), 1);
     let start = |name: &str| RunDirectory::start(&folder.path().join(name), plan.clone(), &suite, false).unwrap();
-    let (mut alone, mut together) = (Vec::new(), Vec::new());
-    let answerer = || Box::new(Fake { delay: Duration::ZERO, right: 11, seconds: 0.0 }) as Box<dyn Answerer>;
-    let mut open = |index| {
-        alone.push(index);
-        Ok(answerer())
-    };
+    let answerer = |_| -> Box<dyn Answerer> { Box::new(Fake { delay: Duration::ZERO, right: 11, seconds: 0.0 }) };
     let never = AtomicBool::new(false);
-    run(&mut start("alone"), &mut open, &mut |_| (), &never).unwrap();
-    let mut open = |index, _| {
-        together.push(index);
-        Ok(Open { at_a_time: 1, answerer: Box::new(move || Ok(answerer())) })
+    let opened = |name: &str, count: usize| {
+        let mut opened = Vec::new();
+        let mut open = |index, questions| {
+            opened.push((index, questions));
+            Ok((0..count).map(answerer).collect())
+        };
+        assert!(run(&mut start(name), &mut open, &mut |_| (), &never).unwrap());
+        opened
     };
-    run_parallel(&mut start("together"), 2, &mut open, &mut |_| (), &never).unwrap();
     // The third shares the second's session.
-    assert_eq!((alone, together), (vec![0, 1, 3], vec![0, 1, 3]));
+    assert_eq!(opened("alone", 1), [(0, 6), (1, 12), (3, 6)]);
+    assert_eq!(opened("together", 2), [(0, 6), (1, 12), (3, 6)]);
 }
 
 #[test]
@@ -213,7 +206,7 @@ fn reports() {
     directory.plan.command = ["callwright", "bench", "--suite", "cases.jsonl"].map(str::to_owned).to_vec();
     let summary = Summary::new(&directory).unwrap();
     insta::with_settings!({ prepend_module_to_snapshot => false }, {
-        insta::assert_snapshot!("report.md", markdown(&summary));
+        insta::assert_snapshot!("report.md", markdown(&summary).unwrap());
         insta::assert_snapshot!("report.json", json::report(&summary));
         insta::assert_snapshot!("junit.xml", junit(&summary));
     });
@@ -412,7 +405,7 @@ fn what_broke_is_asked_again() {
     let mut directory = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
     let right = Fake { delay: Duration::ZERO, right: 11, seconds: 0.0 };
     let mut breaking = Some(Box::new(Breaking(right, 0)) as Box<dyn Answerer>);
-    let mut open = |_: usize| Ok(breaking.take().unwrap());
+    let mut open = |_: usize, _: usize| Ok(vec![breaking.take().unwrap()]);
     assert!(run(&mut directory, &mut open, &mut |_| (), &AtomicBool::new(false)).unwrap());
     drop(directory);
     let broke = RunDirectory::open(&path).unwrap();

@@ -30,7 +30,9 @@ fn ask(path: &Path, plan: Plan, suite: &Suite, stop: Option<usize>) -> RunDirect
     let mut directory = RunDirectory::start(path, plan, suite, true).unwrap();
     let cancel = AtomicBool::new(false);
     let mut progress = |at: Progress| cancel.store(stop == Some(at.fresh), Ordering::Relaxed);
-    let mut open = |_: usize| Ok(Box::new(Fake { delay: Duration::ZERO, right: 6, seconds: 0.0 }) as Box<dyn Answerer>);
+    let mut open = |_: usize, _: usize| {
+        Ok(vec![Box::new(Fake { delay: Duration::ZERO, right: 6, seconds: 0.0 }) as Box<dyn Answerer>])
+    };
     assert_eq!(run(&mut directory, &mut open, &mut progress, &cancel).unwrap(), stop.is_none());
     directory
 }
@@ -61,7 +63,7 @@ fn files(run: &RunDirectory) -> HashMap<&'static str, String> {
         ("suite.jsonl", read("suite.jsonl")),
         ("report.json", json::report(&summary)),
         ("outcomes.jsonl", json::outcomes(&summary)),
-        ("report.md", markdown(&summary)),
+        ("report.md", markdown(&summary).unwrap()),
         ("junit.xml", junit(&summary)),
         ("report.html", html(&summary).unwrap()),
     ])
@@ -134,7 +136,7 @@ fn an_interrupted_shard_goes_on_as_the_same_shard() {
     assert!(!out.exists());
     let [_, two] = runs;
     let one = ask(&path, plan(&suite, "1/2"), &suite, None);
-    let report = markdown(&Summary::new(&one).unwrap());
+    let report = markdown(&Summary::new(&one).unwrap()).unwrap();
     assert!(report.contains("This is shard 1 of 2: it has 3 of the cases."), "{report}");
     let report: serde_json::Value = serde_json::from_str(&json::report(&Summary::new(&one).unwrap())).unwrap();
     assert_eq!((&report["shard"], &report["missing"]), (&"1/2".into(), &0.into()));

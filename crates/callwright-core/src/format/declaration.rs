@@ -57,14 +57,7 @@ type Table<'i> = DeTable<'i>;
 
 impl Reader<'_> {
     fn error(&self, span: Range<usize>, kind: ErrorKind, message: String) -> Error {
-        let offset = self.offset + span.start;
-        let at = Location::of_offset(self.source, offset);
-        let start = self.source[..offset].rfind('\n').map_or(0, |newline| newline + 1);
-        let line = self.source[start..].lines().next().unwrap_or_default();
-        let column = at.column.unwrap_or(1) - 1;
-        let length = self.source[offset..].chars().take(span.len().max(1)).take_while(|&c| c != '\n').count().max(1);
-        let excerpt = format!("  {line}\n  {}{}", " ".repeat(column), "^".repeat(length));
-        Error::new(kind, message).at(at).excerpt(excerpt)
+        Error::new(kind, message).marked(self.source, self.offset + span.start..self.offset + span.end)
     }
 
     fn format(&self, root: &Table) -> Result<Declaration> {

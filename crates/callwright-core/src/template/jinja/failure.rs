@@ -4,7 +4,6 @@ use super::budget::TooLong;
 use super::desugar::Desugared;
 use super::environment::Raised;
 use crate::error::{Error, ErrorKind, Location};
-use crate::json;
 use minijinja::ErrorKind as Kind;
 
 /// The messages of renderings that end at a limit.
@@ -49,12 +48,7 @@ impl Source<'_> {
 
     /// An error at an offset of the text.
     pub(in crate::template) fn located(&self, error: Error, offset: usize) -> Error {
-        let location = Location::of_offset(self.text, offset);
-        let line = location.line.unwrap_or(1);
-        let text = self.text.split('\n').nth(line - 1).unwrap_or("");
-        error
-            .excerpt(json::caret(text, line, location.column.unwrap_or(1) - 1))
-            .at(Location { file: Some(self.name.into()), ..location })
+        error.marked(self.text, offset..offset).in_file(self.name)
     }
 
     fn line_start(&self, line: usize) -> usize {
