@@ -429,8 +429,8 @@ impl Parser {
         (self.machinery, self.spare, self.open_ended) = (own.machinery, own.spare, own.open_ended);
         self.forms.matched = 0;
         self.forms.ended_at = Some(self.text.len());
-        if self.forms.form == JSON {
-            // Objects without markers are separated as in a list.
+        if self.forms.form != SPELLED {
+            // Calls without the format's markers are separated as in a list.
             self.text.separate_calls();
         }
         Some(self.forms.form)
