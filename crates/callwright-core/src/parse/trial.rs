@@ -43,6 +43,7 @@ pub(super) struct Trial {
     thinking: bool,
     hiding: bool,
     pending: bool,
+    named_reasoning: bool,
     opened: usize,
     refused: usize,
     section: Option<super::Section>,
@@ -86,6 +87,13 @@ impl Recent {
 
     fn since(&self, at: usize) -> Vec<u8> {
         self.bytes.get(at.saturating_sub(self.from)..).unwrap_or_default().to_vec()
+    }
+}
+
+impl Trial {
+    /// The number of events before it that were not sent.
+    pub(super) fn events(&self) -> usize {
+        self.calls.events()
     }
 }
 
@@ -226,6 +234,7 @@ impl Parser {
             hidden: self.hidden.mark(),
             thinking: self.thinking,
             hiding: self.hiding,
+            named_reasoning: self.named_reasoning,
             pending: self.pending,
             opened: self.opened,
             refused: self.refused,
@@ -388,6 +397,7 @@ impl Parser {
             (self.opened, self.section) = (trial.opened, trial.section);
             self.forms.rewind(trial.forms);
             if !Arc::ptr_eq(&self.machinery, &trial.machinery) {
+            self.named_reasoning = trial.named_reasoning;
                 self.spare = Some(trial.machinery.plan.reader(self.calls.repair));
                 self.machinery = trial.machinery;
             }
