@@ -441,7 +441,7 @@ impl Parser {
         }
         self.prose().push(bytes);
         if !self.trials.is_empty() {
-            self.prose_refutes(&[]);
+            self.prose_refutes();
         }
     }
 

@@ -51,6 +51,11 @@ impl Utf8 {
         }
     }
 
+    /// The bytes of the unfinished character.
+    fn partial(&self) -> &[u8] {
+        &self.partial[..self.len]
+    }
+
     /// Whether there is no unfinished character.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
@@ -140,10 +145,12 @@ impl Text {
         if self.after != After::Nothing {
             before.push('\n');
         }
-        for bytes in [&self.blank, bytes] {
-            before += &String::from_utf8_lossy(bytes);
-        }
-        before
+        before + &self.unwritten(bytes)
+    }
+
+    /// The end of the text that is not written yet, if `bytes` and a marker follow.
+    pub(crate) fn unwritten(&self, bytes: &[u8]) -> String {
+        String::from_utf8_lossy(&[self.utf8.partial(), &self.blank, bytes].concat()).into_owned()
     }
 
     /// The text in this range.

@@ -277,7 +277,7 @@ fn fuzz(targets: &[Target]) {
 
 /// Texts whose result once depended on how they were split, or that were read again and again: the folder of their
 /// format, and the text.
-const FOUND: [(&str, &[u8]); 4] = [
+const FOUND: [(&str, &[u8]); 7] = [
     // A quoted section without an end was weighed again each time.
     (
         "untagged",
@@ -293,6 +293,10 @@ const FOUND: [(&str, &[u8]); 4] = [
     // `<think>` after a quotation counted when the quotation was read again.
     ("forms_strict", b"Action:now\nAction Input:{}</think>I<think>"),
     ("inkling", b"\"<|content_invoke_tool_json|><|end_message|>\"<|content_thinking|>"),
+    // An unfinished character, or a code mark held with the next marker, was no text.
+    ("python", b"now()\n\xe9`<call>d"),
+    ("python", b"now()]\xe9`<|end|>"),
+    ("glm", b"<think>Like `<tool_call>now</tool_call>`</think>It is sunny."),
 ];
 
 #[test]
