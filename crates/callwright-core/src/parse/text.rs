@@ -138,14 +138,20 @@ impl Text {
         *self = Text { content, ..mark.state };
     }
 
-    /// At most the last `count` bytes of the text, with the white space that is held and `bytes`. A call or other markup
+    /// At most the last `count` bytes of the text with the white space that is held and `bytes`. A call or other markup
     /// ends a line.
     pub(crate) fn before(&self, bytes: &[u8], count: usize) -> String {
         let mut before = self.tail(count).0.to_owned();
         if self.after != After::Nothing {
             before.push('\n');
         }
-        before + &self.unwritten(bytes)
+        before += &self.unwritten(bytes);
+        // How much of the text is in `bytes` depends on how it was split.
+        let mut from = before.len().saturating_sub(count);
+        while !before.is_char_boundary(from) {
+            from += 1;
+        }
+        before.split_off(from)
     }
 
     /// The end of the text that is not written yet, if `bytes` and a marker follow.

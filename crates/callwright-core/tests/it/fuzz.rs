@@ -302,7 +302,9 @@ const FOUND: [(&str, &[u8]); 7] = [
 #[test]
 fn texts_that_were_found_have_one_result() {
     let targets = targets();
-    for (name, text) in FOUND {
+    // What looks like a block quote begins where the text before a marker is cut.
+    let cut = format!("x</think>{}> {}`<tool_call>get_time\n</tool_call>", "a".repeat(50), "b".repeat(317));
+    for (name, text) in FOUND.into_iter().chain([("ling-3", cut.as_bytes())]) {
         let target = targets.iter().find(|target| target.name == name).unwrap();
         for repair in [true, false] {
             let setup = Setup { repair, ..target.setup.clone() };
