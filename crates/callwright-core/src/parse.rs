@@ -390,8 +390,9 @@ impl Parser {
 
     fn send(&mut self, emit: &mut impl FnMut(Event)) {
         let certain = self.certain_events();
-        if !self.trials.is_empty() {
-            self.calls.join_deltas(certain);
+        if let Some(trial) = self.trials.last() {
+            // The trials know how many events came before them.
+            self.calls.join_deltas(trial.events());
         }
         self.sent_events(certain);
         for mut event in self.calls.events.drain(..certain) {
@@ -444,7 +445,7 @@ impl Parser {
         }
         self.prose().push(bytes);
         if !self.trials.is_empty() {
-            self.prose_refutes(&[]);
+            self.prose_refutes();
         }
     }
 

@@ -26,6 +26,12 @@ impl Parser {
             self.spare = Some(machinery.plan.reader(self.calls.repair));
             self.machinery = machinery;
         }
+        let before = &held[..found.start];
+        // The text before another form may be part of its call.
+        let is_other = matches!(found.sign.side, Side::Other(_) | Side::Fence);
+        if !(is_other && before.trim_ascii().is_empty()) && self.marker_refutes(before) {
+            return false;
+        }
         match found.sign.side {
             Side::End => return self.end_marker_in_prose(held, *found, place),
             Side::Start | Side::Bare => return self.start_marker(held, *found, place),
@@ -38,7 +44,7 @@ impl Parser {
                 self.begin_reasoning(&held[..found.start]);
             }
             Side::ReasoningEnd if !self.may_end_reasoning(&held[..found.start]) => return false,
-            Side::ReasoningEnd if self.closing_refutes(place.start) => {}
+            Side::ReasoningEnd if self.closing_refutes(before, place.start) => {}
             Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(found) => {
                 return false;
             }
@@ -98,7 +104,7 @@ impl Parser {
     /// Whether a section of calls begins here, which may be quoted as calls are.
     fn begins_section(&mut self, before: &[u8], place: Range<usize>) -> bool {
         let doubt = self.weigh_marked(before);
-        self.begin_if_meant(doubt, before, place, "")
+        self.begin_if_meant(doubt, place, "")
     }
 
     /// Markup without a call, which is left out right after a call and at the end of the text.
@@ -181,7 +187,7 @@ impl Parser {
             true => self.weigh_own_form(&held[..found.start]),
             false => self.weigh_marked(&held[..found.start]),
         };
-        if !self.begin_if_meant(doubt, &held[..found.start], place.clone(), "") {
+        if !self.begin_if_meant(doubt, place.clone(), "") {
             if fence {
                 // Neither is the object inside of the fence a call.
                 self.refuse_to(self.at + held.len());

@@ -200,7 +200,7 @@ impl Parser {
         if self.reads_tool(&name) {
             let before = text[..opener.start].to_owned();
             let doubt = self.weigh_after(&before, opener.form == CALL);
-            if !self.begin_if_meant(doubt, &[], offset..self.at, &name) {
+            if !self.begin_if_meant(doubt, offset..self.at, &name) {
                 return false;
             }
         }
@@ -259,7 +259,7 @@ impl Parser {
         if self.reads_tool(&beginning.name) {
             let led_in = form == MARKED || held[found.start..].starts_with(b"```");
             let doubt = self.weigh_other_form(&held[..found.start], led_in);
-            if !self.begin_if_meant(doubt, &held[..found.start], place.clone(), &beginning.name) {
+            if !self.begin_if_meant(doubt, place.clone(), &beginning.name) {
                 // Neither is the object inside of a code fence a call.
                 self.refuse_to(self.at + held.len());
                 return false;
@@ -429,8 +429,8 @@ impl Parser {
         (self.machinery, self.spare, self.open_ended) = (own.machinery, own.spare, own.open_ended);
         self.forms.matched = 0;
         self.forms.ended_at = Some(self.text.len());
-        if self.forms.form == JSON {
-            // Objects without markers are separated as in a list.
+        if self.forms.form != SPELLED {
+            // Calls without the format's markers are separated as in a list.
             self.text.separate_calls();
         }
         Some(self.forms.form)

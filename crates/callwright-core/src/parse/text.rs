@@ -51,6 +51,11 @@ impl Utf8 {
         }
     }
 
+    /// The bytes of the unfinished character.
+    fn partial(&self) -> &[u8] {
+        &self.partial[..self.len]
+    }
+
     /// Whether there is no unfinished character.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
@@ -133,17 +138,25 @@ impl Text {
         *self = Text { content, ..mark.state };
     }
 
-    /// At most the last `count` bytes of the text, with the white space that is held and `bytes`. A call or other markup
+    /// At most the last `count` bytes of the text with the white space that is held and `bytes`. A call or other markup
     /// ends a line.
     pub(crate) fn before(&self, bytes: &[u8], count: usize) -> String {
         let mut before = self.tail(count).0.to_owned();
         if self.after != After::Nothing {
             before.push('\n');
         }
-        for bytes in [&self.blank, bytes] {
-            before += &String::from_utf8_lossy(bytes);
+        before += &self.unwritten(bytes);
+        // How much of the text is in `bytes` depends on how it was split.
+        let mut from = before.len().saturating_sub(count);
+        while !before.is_char_boundary(from) {
+            from += 1;
         }
-        before
+        before.split_off(from)
+    }
+
+    /// The end of the text that is not written yet, if `bytes` and a marker follow.
+    pub(crate) fn unwritten(&self, bytes: &[u8]) -> String {
+        String::from_utf8_lossy(&[self.utf8.partial(), &self.blank, bytes].concat()).into_owned()
     }
 
     /// The text in this range.

@@ -43,6 +43,7 @@ pub(super) struct Trial {
     thinking: bool,
     hiding: bool,
     pending: bool,
+    named_reasoning: bool,
     opened: usize,
     refused: usize,
     section: Option<super::Section>,
@@ -86,6 +87,13 @@ impl Recent {
 
     fn since(&self, at: usize) -> Vec<u8> {
         self.bytes.get(at.saturating_sub(self.from)..).unwrap_or_default().to_vec()
+    }
+}
+
+impl Trial {
+    /// The number of events before it that were not sent.
+    pub(super) fn events(&self) -> usize {
+        self.calls.events()
     }
 }
 
@@ -139,15 +147,14 @@ impl Parser {
         if introduces_quotation(text) { Err(NoCall::Introduced) } else { Ok(Some(Doubt::Form)) }
     }
 
-    /// Whether a call begins here after `before`, judging by its evidence. If it does not, this is reported.
+    /// Whether a call begins here, judging by its evidence. If it does not, this is reported.
     pub(super) fn begin_if_meant(
         &mut self,
         doubt: Result<Option<Doubt>, NoCall>,
-        before: &[u8],
         place: Range<usize>,
         name: &str,
     ) -> bool {
-        if self.call_refutes() || self.prose_refutes(before) {
+        if self.call_refutes() || self.prose_refutes() {
             return false;
         }
         match doubt {
@@ -227,6 +234,7 @@ impl Parser {
             thinking: self.thinking,
             hiding: self.hiding,
             pending: self.pending,
+            named_reasoning: self.named_reasoning,
             opened: self.opened,
             refused: self.refused,
             section: self.section.clone(),
@@ -250,19 +258,23 @@ impl Parser {
         self.trials.first().map(|trial| trial.at)
     }
 
-    /// Whether the text after the calls, with `more` of it, decides that they are text.
-    pub(super) fn prose_refutes(&mut self, more: &[u8]) -> bool {
-        self.text_refutes(self.text.len() - self.undecided().min(self.text.len()), more)
+    /// Whether the text after the calls decides that they are text.
+    pub(super) fn prose_refutes(&mut self) -> bool {
+        self.text_refutes(self.text.len() - self.undecided().min(self.text.len()), "")
     }
 
-    /// The same of the first `certain` bytes of the text.
-    fn text_refutes(&mut self, certain: usize, more: &[u8]) -> bool {
+    /// The same of all the text up to a marker after `before`. How much of it was held with the marker depends on how
+    /// the text was split.
+    pub(super) fn marker_refutes(&mut self, before: &[u8]) -> bool {
+        let before = if self.thinking { &[] } else { before };
+        !self.trials.is_empty() && self.text_refutes(self.text.len(), &self.text.unwritten(before))
+    }
+
+    /// The same of the first `certain` bytes of the text and of `more`.
+    fn text_refutes(&mut self, certain: usize, more: &str) -> bool {
         let Some(last) = self.trials.last() else { return false };
         let (doubt, from) = (last.doubt, last.calls_to);
-        let after = |text: &Text, from: usize| {
-            let before = text.since(from, certain).to_owned();
-            before + &String::from_utf8_lossy(more)
-        };
+        let after = |text: &Text, from: usize| text.since(from, certain).to_owned() + more;
         if let Doubt::Quoted(mark) = doubt {
             match closes_quote(mark, &after(&self.text, from)) {
                 Some(true) => self.refute(self.trials.len() - 1, NoCall::Quoted),
@@ -311,10 +323,10 @@ impl Parser {
         }
     }
 
-    /// Reasoning is closed. Calls in it are drafts, unless it ends with them and nothing follows.
-    pub(super) fn closing_refutes(&mut self, at: usize) -> bool {
+    /// Reasoning is closed after `before`. Calls in it are drafts, unless it ends with them and nothing follows.
+    pub(super) fn closing_refutes(&mut self, before: &[u8], at: usize) -> bool {
         let Some(index) = self.trials.iter().position(|trial| trial.doubt == Doubt::Reasoning) else { return false };
-        if self.text.is_at_beginning(&[]) && !self.trials[index].closed {
+        if self.text.is_at_beginning(before) && !self.trials[index].closed {
             self.trials[index].closed = true;
             return false;
         }
@@ -341,7 +353,7 @@ impl Parser {
 
     /// The text has ended: decides about the calls that are still in doubt. Whether some are text.
     pub(super) fn end_trials(&mut self) -> bool {
-        if self.text_refutes(self.text.len(), &[]) {
+        if self.marker_refutes(&[]) {
             return true;
         }
         let refuted = self.trials.iter().enumerate().rev().find_map(|(index, trial)| {
@@ -385,6 +397,7 @@ impl Parser {
             self.reasoning.rewind(trial.reasoning);
             self.hidden.rewind(trial.hidden);
             (self.thinking, self.hiding, self.pending) = (trial.thinking, trial.hiding, trial.pending);
+            self.named_reasoning = trial.named_reasoning;
             (self.opened, self.section) = (trial.opened, trial.section);
             self.forms.rewind(trial.forms);
             if !Arc::ptr_eq(&self.machinery, &trial.machinery) {

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Number of texts in a normal test run.
 const FEW: u64 = 20_000;
 
+/// Number of failures after which to stop.
+const MANY: u64 = 20;
+
 /// A small generator with reproducible results.
 struct Random(u64);
 
@@ -243,6 +246,7 @@ fn fuzz(targets: &[Target]) {
     let seed = number("CALLWRIGHT_FUZZ_SEED").unwrap_or(1);
     // The number of one round, to look at it again.
     let only = number("CALLWRIGHT_FUZZ_ROUND");
+    let mut failed = 0;
     for round in only.map_or(0..count, |round| round..round + 1) {
         let mut random = Random((seed << 40 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         random.next();
@@ -262,22 +266,53 @@ fn fuzz(targets: &[Target]) {
                 setup.repair,
                 String::from_utf8_lossy(&text)
             );
-            std::panic::resume_unwind(panic);
+            failed += 1;
+            if failed == MANY {
+                std::panic::resume_unwind(panic);
+            }
         }
     }
+    assert_eq!(failed, 0, "texts that failed");
 }
 
-/// Found by quotations among the corpus: it was read again and again.
+/// Texts whose result once depended on how they were split, or that were read again and again: the folder of their
+/// format, and the text.
+const FOUND: [(&str, &[u8]); 7] = [
+    // A quoted section without an end was weighed again each time.
+    (
+        "untagged",
+        b"The page says \"<tool_calls>[{\"name\": \"weather\", \"arguments\": {}}]</tool_calls>[BEGIN FINAL RESPONSE]\n\", \
+          so I wil)<tool_calls>l not",
+    ),
+    // The events of a quoted call after a doubtful one were joined with those before it.
+    (
+        "ling-3",
+        b"Hm.\n<tool_call>get_time\n<arg_key>zone</arg_key>\n<arg_value>CET</arg_value>\n</tool_call>this:\n```\nHm.\n\
+          <tool_call>get_time\n<arg_key>zone</arg_key>\n<arg_value>CET</arg_value>\n</tool_call>\n\n```\nDo not run it.",
+    ),
+    // `<think>` after a quotation counted when the quotation was read again.
+    ("forms_strict", b"Action:now\nAction Input:{}</think>I<think>"),
+    ("inkling", b"\"<|content_invoke_tool_json|><|end_message|>\"<|content_thinking|>"),
+    // An unfinished character, or a code mark held with the next marker, was no text.
+    ("python", b"now()\n\xe9`<call>d"),
+    ("python", b"now()]\xe9`<|end|>"),
+    ("glm", b"<think>Like `<tool_call>now</tool_call>`</think>It is sunny."),
+];
+
 #[test]
-fn a_quoted_section_without_an_end_is_weighed_once() {
-    let text = "The page says \"<tool_calls>[{\"name\": \"weather\", \"arguments\": {}}]</tool_calls>[BEGIN FINAL RESPONSE]\n\", \
-                so I wil)<tool_calls>l not";
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/untagged");
-    let format = Format::from_file(folder.join("format.jinja")).unwrap();
-    let file = folder.join("tools.json");
-    let tools = file.exists().then(|| Arc::new(Tools::from_file(file).unwrap()));
-    for repair in [true, false] {
-        let setup = Setup { format: Some(Arc::new(format.clone())), tools: tools.clone(), repair, prompt_tail: "" };
-        check_splits(&setup, text.as_bytes());
+fn texts_that_were_found_have_one_result() {
+    let targets = targets();
+    // What looks like a block quote begins where the text before a marker is cut.
+    let cut = format!("x</think>{}> {}`<tool_call>get_time\n</tool_call>", "a".repeat(50), "b".repeat(317));
+    for (name, text) in FOUND.into_iter().chain([("ling-3", cut.as_bytes())]) {
+        let target = targets.iter().find(|target| target.name == name).unwrap();
+        for repair in [true, false] {
+            let setup = Setup { repair, ..target.setup.clone() };
+            let whole = check_splits(&setup, text);
+            for at in 1..text.len() {
+                let (head, tail) = text.split_at(at);
+                assert_eq!(parse(&setup, [head, tail]), whole, "{name} split at {at}");
+            }
+        }
     }
 }
