@@ -12,6 +12,8 @@ pub mod grammar;
 pub mod json;
 pub mod message;
 pub mod parse;
+#[doc(hidden)]
+pub mod schema;
 pub mod template;
 #[doc(hidden)]
 pub mod text_file;
