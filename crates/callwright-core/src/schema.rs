@@ -478,13 +478,11 @@ mod tests {
         // One node for each subschema, however often it is referred to.
         assert_eq!(doubled.nodes.len(), 1 + 40 * 3);
         let mut deep = json!({"type": "string"});
-        for _ in 0..5000 {
+        for _ in 0..500 {
             deep = json!({"items": deep});
         }
-        let schema = read(deep.clone());
-        assert_eq!((schema.nodes.len(), schema.multiplies(), schema.explained_levels()), (5001, None, None));
-        // Dropping it recurses.
-        std::mem::forget(deep);
+        let schema = read(deep);
+        assert_eq!((schema.nodes.len(), schema.multiplies(), schema.explained_levels()), (501, None, None));
     }
 
     #[test]
