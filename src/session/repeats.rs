@@ -3,6 +3,7 @@
 use crate::parse::event::Event;
 use crate::setting::Setting;
 use crate::tool::Tools;
+use callwright_core::schema::{Schema, Step};
 use serde_json::Value;
 use std::collections::VecDeque;
 
@@ -15,8 +16,6 @@ const COPIES: usize = 4;
 const LENGTH: usize = 64;
 /// How many tokens later a repetition that a schema asks for is looked at again.
 const LATER: usize = 16;
-/// Keywords that prescribe a text, or ask for a long one or for many items.
-const ASKING: [&str; 5] = ["enum", "const", "pattern", "minLength", "minItems"];
 
 /// A repetition that ends an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +32,7 @@ pub(super) struct Loop {
 pub(super) struct Repeats<'a> {
     tools: &'a Tools,
     /// The schema of an answer that has to be JSON.
-    schema: Option<&'a Value>,
+    schema: Option<Schema>,
     /// The last tokens.
     recent: VecDeque<Vec<u8>>,
     /// For each period, how many of the last tokens are the same as the token one period before.
@@ -48,10 +47,10 @@ pub(super) struct Repeats<'a> {
 
 impl<'a> Repeats<'a> {
     /// For an answer that may call `tools`, and has to fit `schema`, if there is one.
-    pub(super) fn new(tools: &'a Tools, schema: Option<&'a Value>) -> Repeats<'a> {
+    pub(super) fn new(tools: &'a Tools, schema: Option<&Value>) -> Repeats<'a> {
         Repeats {
             tools,
-            schema,
+            schema: schema.map(Schema::read),
             recent: VecDeque::new(),
             same: [0; PERIOD + 1],
             call: None,
@@ -116,49 +115,19 @@ impl<'a> Repeats<'a> {
 
     /// Whether the schema of the string that is being written, or of the list that it is in, asks for it.
     fn is_asked_for(&self) -> bool {
-        match (&self.call, self.schema) {
-            (Some((tool, arguments)), _) => {
-                // A tool that nobody offered has no schema.
-                let schema = self.tools.get(tool).and_then(|tool| tool.schema());
-                schema.is_some_and(|schema| asks(&schema, arguments))
-            }
-            (None, Some(schema)) => asks(schema, &self.text),
-            (None, None) => false,
+        match &self.call {
+            // A tool that nobody offered has no schema.
+            Some((tool, arguments)) => self.tools.schema(tool).is_some_and(|schema| asks(schema, arguments)),
+            None => self.schema.as_ref().is_some_and(|schema| asks(schema, &self.text)),
         }
     }
 }
 
 /// Whether a schema asks for a long text, or for many items, where `json` ends.
-fn asks(schema: &Value, json: &str) -> bool {
+fn asks(schema: &Schema, json: &str) -> bool {
     let (steps, in_string) = place(json);
-    let asks = |schema: Option<&Value>| schema.is_none_or(|one| ASKING.iter().any(|key| one.get(key).is_some()));
     let list = steps.split_last().filter(|(last, _)| **last == Step::Item);
-    in_string && asks(at(schema, &steps)) || list.is_some_and(|(_, list)| asks(at(schema, list)))
-}
-
-/// The schema of a part of a value; `None` where that cannot be said without resolving references.
-fn at<'s>(schema: &'s Value, steps: &[Step]) -> Option<&'s Value> {
-    static ANY: Value = Value::Bool(true);
-    let is_composed = |schema: &Value| ["anyOf", "oneOf", "allOf", "$ref"].iter().any(|key| schema.get(key).is_some());
-    let mut schema = schema;
-    for step in steps {
-        if is_composed(schema) {
-            return None;
-        }
-        let next = match step {
-            Step::Member(key) => schema.get("properties").and_then(|all| all.get(key)),
-            Step::Item => schema.get("items"),
-        };
-        schema = next.unwrap_or(&ANY);
-    }
-    (!is_composed(schema)).then_some(schema)
-}
-
-/// One step into a value.
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
-    Member(String),
-    Item,
+    in_string && schema.asks(&steps) || list.is_some_and(|(_, list)| schema.asks(list))
 }
 
 /// Where a text of JSON ends: the steps into its value, and whether that is within a string.

@@ -7,7 +7,6 @@
 mod builtin;
 mod declaration;
 pub(crate) mod history;
-pub(crate) mod schema;
 pub(crate) mod typed;
 mod written;
 
@@ -19,6 +18,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+pub(crate) use crate::schema;
 pub(crate) use builtin::BUILTIN;
 pub use builtin::Builtin;
 pub use history::History;

@@ -20,22 +20,24 @@ mod tagged;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Declaration, Format, Head, JsonCall, Marker, NamedCall, Payload};
+use crate::schema::{concerns, restricts};
 use crate::tool::Tool;
+use fit::Fitted;
 use rules::{Rules, literal};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 
+#[doc(hidden)]
+pub use crate::schema::says_nothing;
 pub use budget::Ended;
 pub use json::json_grammar;
 #[doc(hidden)]
 pub use lark::{is_large, prepared};
 pub use limits::{LIMITS, Limits, beyond};
-#[doc(hidden)]
-pub use schema::says_nothing;
 
 /// A part of a schema that the grammar does not enforce. It is checked after parsing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -200,26 +202,32 @@ impl Format {
         effort: &Effort,
         build: impl Fn(&mut Builder<'_>, &[&Tool]) -> Result<Grammar> + Clone + Send + 'static,
     ) -> Result<(Grammar, Vec<Unenforced>)> {
-        let is_large = |tool: &&Tool| tool.schema().is_some_and(|schema| fit::fitted(schema).large);
-        let names = matches!(effort, Effort::NamesOnly(_));
-        if names || !tools.iter().any(is_large) {
-            let mut builder = Builder::new(self, effort);
-            let grammar = budget::limited(|| build(&mut builder, tools))?;
-            return Ok((grammar, builder.unenforced));
+        let fitted: Vec<Option<Fitted>> = tools.iter().map(|tool| fitted(tool)).collect();
+        let large = fitted.iter().flatten().any(|fitted| fitted.large);
+        let again = build.clone();
+        let make = move |format: &Declaration, effort: &Effort, tools: &[&Tool]| {
+            let mut builder = Builder::new(format, effort);
+            let tool_of = |tool: &&Tool| std::ptr::from_ref(*tool);
+            builder.fitted = tools.iter().map(tool_of).zip(fitted).collect();
+            build(&mut builder, tools).map(|grammar| (grammar, builder.unenforced))
+        };
+        if matches!(effort, Effort::NamesOnly(_)) || !large {
+            return budget::limited(|| make(self, effort, tools));
         }
-        let (format, owned, checked) = (self.deref().clone(), tools.iter().map(|&tool| tool.clone()), effort.clone());
-        let (owned, again): (Vec<Tool>, _) = (owned.collect(), build.clone());
-        let made = budget::within(true, move || {
-            let tools: Vec<&Tool> = owned.iter().collect();
-            let mut builder = Builder::new(&format, &checked);
-            build(&mut builder, &tools).map(|grammar| (grammar, builder.unenforced))
-        });
+        let (format, checked) = (self.deref().clone(), effort.clone());
+        let owned: Vec<Tool> = tools.iter().map(|&tool| tool.clone()).collect();
+        let made = budget::within(true, move || make(&format, &checked, &owned.iter().collect::<Vec<_>>()));
         match made {
             Ok(made) => made,
             Err(Ended::Cancelled) => Err(limits::ended(Ended::Cancelled)),
             Err(ended) => self.within_limits(tools, &Effort::NamesOnly(ended.to_string()), again),
         }
     }
+}
+
+/// Returns the schema of a tool's arguments within the limits.
+fn fitted(tool: &Tool) -> Option<Fitted> {
+    Some(fit::fitted(json::as_object(tool.schema()?)))
 }
 
 /// How much to do for a grammar.
@@ -278,6 +286,8 @@ struct Builder<'f> {
     format: &'f Declaration,
     rules: Rules,
     unenforced: Vec<Unenforced>,
+    /// The schemas of the tools' arguments that were measured, by address.
+    fitted: HashMap<*const Tool, Option<Fitted>>,
     /// Whether to compile each schema separately, so that unenforceable parts are relaxed.
     check: bool,
     /// Why the values of arguments are not enforced, if they are not.
@@ -309,7 +319,7 @@ impl<'f> Builder<'f> {
             _ => None,
         };
         let (rules, check) = (Rules::default(), *effort == Effort::Checked);
-        Builder { format, rules, unenforced: Vec::new(), check, names_only, counted: 0 }
+        Builder { format, rules, unenforced: Vec::new(), fitted: HashMap::new(), check, names_only, counted: 0 }
     }
 
     /// The whole grammar, with `payload` as the rule of one payload.
@@ -408,8 +418,10 @@ impl<'f> Builder<'f> {
 
     /// The schema of a tool's arguments, with all references resolved.
     fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
-        let Some(schema) = tool.schema() else { return Ok(None) };
-        let fit::Fitted { mut schema, unenforced, .. } = fit::fitted(json::as_object(schema));
+        let known = self.fitted.get(&std::ptr::from_ref(tool)).cloned();
+        let Some(Fitted { mut schema, unenforced, .. }) = known.unwrap_or_else(|| fitted(tool)) else {
+            return Ok(None);
+        };
         if self.names_only.is_none() {
             self.unenforced.extend(unenforced);
         }
@@ -434,7 +446,7 @@ impl<'f> Builder<'f> {
     /// Like `leave`, but only keywords that apply to values of type `kind`.
     fn leave_for(&mut self, kind: Option<&str>, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
         for keyword in schema.keys().filter(|keyword| !heeded.contains(&keyword.as_str())) {
-            if schema::restricts(keyword) && kind.is_none_or(|kind| schema::concerns(keyword, kind)) {
+            if restricts(keyword) && kind.is_none_or(|kind| concerns(keyword, kind)) {
                 self.unenforced.push(Unenforced::at(path, keyword));
             }
         }

@@ -13,6 +13,8 @@ pub mod json;
 pub mod message;
 pub mod parse;
 #[doc(hidden)]
+pub mod schema;
+#[doc(hidden)]
 pub mod setting;
 pub mod template;
 #[doc(hidden)]

@@ -20,7 +20,6 @@
 mod checker;
 pub(crate) mod dialect;
 mod effect;
-mod keywords;
 mod name;
 mod notice;
 mod pattern;
@@ -36,6 +35,7 @@ pub use notice::{Change, Notice};
 pub use problem::CallProblem;
 
 use crate::error::{Error, ErrorKind, Result, nearest};
+use crate::schema::Schema;
 use notice::Notices;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -144,16 +144,18 @@ impl Tool {
         Some(schema)
     }
 
-    /// The compiled schema; the error says which part of it is invalid.
-    fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
-        let Some(schema) = self.schema() else { return Ok(None) };
-        if let Some(why) = checker::multiplies(&schema) {
+    /// Reads and compiles the schema, whose standard form is given; the error says which part of it is invalid.
+    fn compile(&self, standard: &Value, in_file: &str) -> Result<(Schema, checker::Checker)> {
+        let schema = Schema::read(&Value::Object(self.parameters.clone().unwrap_or_default()));
+        if let Some(why) = schema.multiplies() {
             return Err(Error::new(ErrorKind::Tools, format!("{in_file}tool {:?}: parameters: {why}", self.name)));
         }
-        jsonschema::validator_for(&schema).map(Some).map_err(|error| {
+        let validator = jsonschema::validator_for(standard).map_err(|error| {
             let message = format!("{in_file}tool {:?}: {}", self.name, checker::schema_sentence(&error, "parameters"));
             Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
-        })
+        })?;
+        let checker = checker::Checker::new(validator, &schema);
+        Ok((schema, checker))
     }
 }
 
@@ -172,7 +174,7 @@ pub struct Tools {
 struct Entry {
     tool: Tool,
     // Compiled when the tool is added, in about 35 µs, so that an invalid schema is not first found in a call.
-    checker: Option<checker::Checker>,
+    schema: Option<(Schema, checker::Checker)>,
 }
 
 impl Tools {
@@ -200,7 +202,8 @@ impl Tools {
         if self.by_name.contains_key(&tool.name) {
             return Err(Error::new(ErrorKind::Tools, format!("{place}there are two tools named {:?}", tool.name)));
         }
-        if let Some(schema) = tool.schema() {
+        let standard = tool.schema();
+        if let Some(schema) = &standard {
             match schema.get("type") {
                 None => {}
                 Some(Value::String(kind)) if kind == "object" => {}
@@ -212,9 +215,8 @@ impl Tools {
                 }
             }
         }
-        let validator = tool.compile(&place)?;
-        let checker = validator.zip(tool.schema()).map(|(validator, schema)| checker::Checker::new(validator, &schema));
-        self.enter(Entry { tool, checker });
+        let schema = standard.map(|standard| tool.compile(&standard, &place)).transpose()?;
+        self.enter(Entry { tool, schema });
         Ok(())
     }
 
@@ -305,6 +307,12 @@ impl Tools {
         self.index(name).map(|index| &self.tools[index].tool)
     }
 
+    /// The schema of the arguments of the tool of that name or alias, as it was read.
+    #[doc(hidden)]
+    pub fn schema(&self, name: &str) -> Option<&Schema> {
+        self.tools[self.index(name)?].schema.as_ref().map(|(schema, _)| schema)
+    }
+
     fn index(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).or_else(|| self.by_alias.get(name)).copied()
     }
@@ -389,7 +397,7 @@ impl Tools {
     /// A problem's `Display` is a sentence for the model that names the place in the arguments and what was expected.
     pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<CallProblem> {
         let Some(index) = self.index(name) else { return vec![self.unknown(name)] };
-        let Some(checker) = &self.tools[index].checker else { return Vec::new() };
+        let Some((_, checker)) = &self.tools[index].schema else { return Vec::new() };
         checker.problems(&Value::Object(arguments.clone()))
     }
 
@@ -410,7 +418,8 @@ impl Tools {
 /// [`ErrorKind::Tools`] if the schema is invalid.
 #[doc(hidden)]
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
-    if let Some(why) = checker::multiplies(schema) {
+    let read = Schema::read(schema);
+    if let Some(why) = read.multiplies() {
         return Err(Error::new(ErrorKind::Tools, format!("the schema cannot be checked: {why}")));
     }
     // A schema that the newest draft rejects (a list of `items`) may be of an older draft.
@@ -425,7 +434,7 @@ pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
         sentence if sentence.starts_with("the arguments") => sentence.replacen("the arguments", "the value", 1),
         sentence => sentence,
     };
-    Ok(checker::Checker::new(validator, schema).problems(value).into_iter().map(of_value).collect())
+    Ok(checker::Checker::new(validator, &read).problems(value).into_iter().map(of_value).collect())
 }
 
 /// The letters and digits of a name, in lower case.

@@ -4,14 +4,14 @@ use super::super::outcome::Outcome;
 use super::ScoredCall;
 use crate::bench::suite::to_value;
 use crate::tool::{CallProblem, Tools};
-use serde_json::Value;
 
 /// The violation that is first in the table of outcomes, with a description; `None` if the arguments fit.
 pub(super) fn violation(tools: &Tools, call: &ScoredCall) -> Option<(Outcome, String)> {
-    let schema = tools.get(&call.name)?.schema()?;
+    let schema = tools.schema(&call.name)?;
     let arguments = to_value(call.exact.as_ref()?);
-    let unlisted = unlisted(&schema, &arguments)
-        .map(|name| (Outcome::UnknownArg, format!("{}: {name:?} is not a parameter", call.name)));
+    let names = arguments.as_object().into_iter().flat_map(|arguments| arguments.keys().map(String::as_str));
+    let unlisted =
+        schema.unlisted(names).map(|name| (Outcome::UnknownArg, format!("{}: {name:?} is not a parameter", call.name)));
     let worst = call.problems.iter().filter(|problem| problem.is_schema_violation()).map(outcome).min();
     match (unlisted, worst) {
         (Some(unlisted), Some(worst)) if unlisted.0 <= worst => Some(unlisted),
@@ -27,15 +27,4 @@ fn outcome(problem: &CallProblem) -> Outcome {
         CallProblem::WrongValue { keyword, .. } if keyword == "enum" || keyword == "const" => Outcome::EnumViolation,
         _ => Outcome::WrongType,
     }
-}
-
-/// An argument that is not among the properties of a schema that does not mention additional ones.
-fn unlisted<'a>(schema: &Value, arguments: &'a Value) -> Option<&'a str> {
-    let listed = schema.get("properties")?.as_object()?;
-    let open =
-        ["additionalProperties", "patternProperties", "unevaluatedProperties", "$ref", "allOf", "anyOf", "oneOf"];
-    if open.iter().any(|key| schema.get(key).is_some_and(|value| *value != Value::Bool(false))) {
-        return None;
-    }
-    arguments.as_object()?.keys().map(String::as_str).find(|name| !listed.contains_key(*name))
 }

@@ -2,15 +2,12 @@
 //!
 //! See [`limits`](super::limits) for the order. A schema within the limits is not changed.
 
+use super::Unenforced;
 use super::limits::LIMITS;
-use super::references::TABLES;
-use super::{Unenforced, schema};
-use crate::tool::dialect::children;
+use crate::schema::{COMBINING, TABLES, children, each, resolve, restricts};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Keywords that lead to other schemas for the same value.
-const COMBINING: [&str; 4] = ["allOf", "anyOf", "oneOf", "$ref"];
 /// Keywords about other parts of a value, none of which a grammar enforces.
 const CONDITIONS: [&str; 7] = ["if", "then", "else", "not", "dependencies", "dependentRequired", "dependentSchemas"];
 /// Maximum number of parts that are noted one by one.
@@ -21,6 +18,7 @@ const FOLLOWED: usize = 64;
 const FORMAT: u64 = 50;
 
 /// A schema within the limits.
+#[derive(Clone)]
 pub(super) struct Fitted {
     pub schema: Value,
     /// What was left out.
@@ -35,7 +33,7 @@ pub(super) fn fitted(mut schema: Value) -> Fitted {
     fitting.node(&mut schema, "$", 0);
     if fitting.conditions > LIMITS.conditions {
         let many = fitting.conditions;
-        without_conditions(&mut schema);
+        each(&mut schema, "$", &mut |object, _| object.retain(|keyword, _| !CONDITIONS.contains(&keyword.as_str())));
         let why = format!("there are {many} conditions in the schema, and at most {} are looked at", LIMITS.conditions);
         fitting.leave("$", "if", why);
     }
@@ -250,16 +248,8 @@ impl Fitting {
 
 /// The keyword to name for a schema that is left out as a whole.
 fn first_keyword(object: &Map<String, Value>) -> String {
-    let mut keywords = object.keys().filter(|keyword| schema::restricts(keyword));
+    let mut keywords = object.keys().filter(|keyword| restricts(keyword));
     keywords.next().map_or_else(|| "type".to_owned(), Clone::clone)
-}
-
-fn without_conditions(schema: &mut Value) {
-    let Value::Object(object) = schema else { return };
-    object.retain(|keyword, _| !CONDITIONS.contains(&keyword.as_str()));
-    for (_, child) in children(object) {
-        without_conditions(child);
-    }
 }
 
 /// Number of schemas in a schema.
@@ -378,15 +368,12 @@ impl Combining<'_> {
         match (keyword, object.get(keyword)?) {
             ("$ref", Value::String(reference)) => Some(self.referred(reference)),
             ("allOf", Value::Array(parts)) => Some(parts.iter().fold(Joint::ONE, |all, part| all.and(of(self, part)))),
-            ("anyOf", Value::Array(options)) => {
-                let none = Joint { options: 0.0, size: 0.0, patterns: 1.0 };
-                Some(options.iter().fold(none, |all, option| all.or(of(self, option))))
-            }
-            // The engine compares each two of them.
-            ("oneOf", Value::Array(options)) => {
+            ("anyOf" | "oneOf", Value::Array(options)) => {
                 let none = Joint { options: 0.0, size: 0.0, patterns: 1.0 };
                 let any = options.iter().fold(none, |all, option| all.or(of(self, option)));
-                Some(Joint { size: any.size * (1.0 + options.len() as f64 / 50.0), ..any })
+                // The engine compares each two alternatives of `oneOf`.
+                let compared = if keyword == "oneOf" { 1.0 + options.len() as f64 / 50.0 } else { 1.0 };
+                Some(Joint { size: any.size * compared, ..any })
             }
             _ => None,
         }
@@ -400,8 +387,7 @@ impl Combining<'_> {
         if self.open >= FOLLOWED {
             return most;
         }
-        let root = self.root;
-        let Some(Value::Object(target)) = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer)) else {
+        let Some((_, Value::Object(target))) = resolve(self.root, reference) else {
             return Joint::ONE;
         };
         // What refers to itself.
@@ -416,9 +402,9 @@ impl Combining<'_> {
 
 /// Number of schemas of parts of the value, without definitions.
 fn nested(object: &Map<String, Value>) -> usize {
-    let parts = object.iter().filter(|(key, _)| {
-        !COMBINING.contains(&key.as_str()) && !TABLES.contains(&key.as_str()) && schema::restricts(key)
-    });
+    let parts = object
+        .iter()
+        .filter(|(key, _)| !COMBINING.contains(&key.as_str()) && !TABLES.contains(&key.as_str()) && restricts(key));
     parts.map(|(key, value)| parts_of(key, value)).sum()
 }
 

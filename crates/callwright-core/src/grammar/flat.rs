@@ -3,12 +3,11 @@
 //! Text between tags is one terminal, which must satisfy everything that the schema says about the text in different
 //! places. The targets of `$ref`, `allOf`, `anyOf` and `oneOf` are therefore merged with the keywords next to them.
 
-use super::references::TABLES;
+use super::references::definition;
 use super::{Unenforced, schema};
+use crate::schema::{COMBINING, TABLES, restricts};
 use serde_json::{Map, Value, json};
 
-/// Keywords that lead to other schemas for the same value.
-const LEADING: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 /// Maximum number of referring schemas to visit: alternatives of alternatives multiply.
 const PARTS: usize = 256;
 /// Maximum number of separate alternatives.
@@ -48,15 +47,16 @@ impl Flattening<'_> {
         if nothing_listed {
             return Vec::new();
         }
-        if LEADING.iter().any(|key| object.contains_key(*key)) {
+        if COMBINING.iter().any(|key| object.contains_key(*key)) {
             let Some(left) = self.left.checked_sub(1) else {
-                let restricting = object.keys().filter(|keyword| schema::restricts(keyword));
+                let restricting = object.keys().filter(|keyword| restricts(keyword));
                 restricting.for_each(|keyword| self.leave(path, keyword));
                 return vec![empty];
             };
             self.left = left;
         }
-        let own = object.iter().filter(|(key, _)| !LEADING.contains(&key.as_str()) && !TABLES.contains(&key.as_str()));
+        let own =
+            object.iter().filter(|(key, _)| !COMBINING.contains(&key.as_str()) && !TABLES.contains(&key.as_str()));
         let own = own.map(|(key, value)| (key.clone(), value.clone())).collect();
         let mut found = vec![Flat { schema: own, path: path.to_owned() }];
         if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
@@ -93,8 +93,7 @@ impl Flattening<'_> {
         if self.open.iter().any(|open| open == reference) {
             return Vec::new();
         }
-        let whole = self.whole;
-        let referred = reference.strip_prefix('#').and_then(|pointer| whole.pointer(pointer));
+        let referred = self.whole.as_object().and_then(|whole| definition(whole, reference));
         self.open.push(reference.to_owned());
         let found = self.alternatives(referred.unwrap_or(&Value::Bool(true)), path);
         self.open.pop();
@@ -122,7 +121,7 @@ impl Flattening<'_> {
     /// What fits both; `None` if nothing does.
     fn both(&mut self, one: &Flat, other: &Flat) -> Option<Flat> {
         let mut both = one.clone();
-        if !one.schema.keys().any(|keyword| schema::restricts(keyword)) {
+        if !one.schema.keys().any(|keyword| restricts(keyword)) {
             both.path = other.path.clone();
         }
         for (keyword, value) in &other.schema {
@@ -140,7 +139,7 @@ impl Flattening<'_> {
                 "minimum" | "exclusiveMinimum" => either(before, value, f64::max),
                 "maximum" | "exclusiveMaximum" => either(before, value, f64::min),
                 keyword => {
-                    if schema::restricts(keyword) {
+                    if restricts(keyword) {
                         self.leave(&other.path, keyword);
                     }
                     continue;
@@ -162,7 +161,7 @@ fn either(one: &Value, other: &Value, choose: fn(f64, f64) -> f64) -> Value {
 
 /// The values that an alternative lists, if it says nothing else except their type.
 fn only_listed(flat: &Flat) -> Option<Vec<Value>> {
-    let restricting = flat.schema.keys().filter(|keyword| *keyword != "type" && schema::restricts(keyword));
+    let restricting = flat.schema.keys().filter(|keyword| *keyword != "type" && restricts(keyword));
     if restricting.count() == 1 { schema::listed(&flat.schema, &Map::new()) } else { None }
 }
 

@@ -2,12 +2,13 @@
 
 use super::fit::{self, Fitted};
 use super::limits::{beyond, ended};
-use super::references::{self, TABLES};
+use super::references::{self, definition};
 use super::rules::{Rules, literal};
 use super::tagged::{properties, with_definitions};
 use super::{Begins, Builder, Effort, Grammar, MANY, Scope, Unenforced, budget, schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
+use crate::schema::TABLES;
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
@@ -163,12 +164,7 @@ impl Values {
         if let Some((_, rule)) = self.ruled.iter().find(|(known, _)| known == reference) {
             return Some(rule.clone());
         }
-        let place = reference.strip_prefix("#/").and_then(|place| place.split_once('/'));
-        let defined = place
-            .filter(|(table, _)| TABLES.contains(table))
-            .and_then(|(table, name)| self.whole.get(table)?.get(name))
-            .cloned();
-        let Some(defined) = defined else { return self.engine(schema) };
+        let Some(defined) = definition(&self.whole, reference).cloned() else { return self.engine(schema) };
         let rule = self.rules.reserve();
         self.ruled.push((reference.to_owned(), rule.clone()));
         let body = self.value(&defined)?;
@@ -178,7 +174,7 @@ impl Values {
 
     /// The rule of a part that the engine compiles.
     fn engine(&mut self, schema: &Value) -> Option<String> {
-        let schema = match refers(schema) {
+        let schema = match schema::mentions(schema, "$ref") {
             true => with_definitions(schema, &self.whole),
             false => schema.clone(),
         };
@@ -191,14 +187,6 @@ impl Values {
             return None;
         }
         Some(self.rules.json(&schema))
-    }
-}
-
-fn refers(schema: &Value) -> bool {
-    match schema {
-        Value::Object(object) => object.contains_key("$ref") || object.values().any(refers),
-        Value::Array(items) => items.iter().any(refers),
-        _ => false,
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::flat::{self, Flat};
 use super::json::{impossible, possible, unless_impossible, unwritable};
+use super::references::definition;
 use super::rules::literal;
 use super::tagged::{MEMBERS, properties, with_definitions};
 use super::{Builder, Unenforced, schema};
 use crate::error::Result;
-use crate::format::schema::Types;
+use crate::schema::{Types, restricts};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
@@ -140,7 +141,7 @@ impl Builder<'_> {
             Value::Bool(false) => return Err(impossible(Some(notation.tool), path, None, "nothing is allowed")),
             _ => return Ok(self.anything(notation, ANY_DEPTH)),
         };
-        let several = object.keys().filter(|keyword| schema::restricts(keyword)).count() > 1;
+        let several = object.keys().filter(|keyword| restricts(keyword)).count() > 1;
         match object.get("allOf") {
             Some(Value::Array(parts)) if parts.len() == 1 && !several => {
                 return self.native(&parts[0], notation, &format!("{path}.allOf[0]"));
@@ -214,9 +215,7 @@ impl Builder<'_> {
         if let Some((_, rule)) = notation.ruled.iter().find(|(known, _)| known == reference) {
             return Ok(rule.clone());
         }
-        let place = reference.strip_prefix("#/").and_then(|place| place.split_once('/'));
-        let defined = place.and_then(|(table, name)| notation.definitions.get(table)?.get(name)).cloned();
-        let Some(defined) = defined else {
+        let Some(defined) = definition(&notation.definitions, reference).cloned() else {
             self.unenforced.push(Unenforced::at(path, "$ref"));
             return Ok(self.anything(notation, ANY_DEPTH));
         };

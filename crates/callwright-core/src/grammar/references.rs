@@ -5,13 +5,9 @@
 //! It is removed if it is optional, and reported as an error otherwise, before a model reaches it.
 
 use super::Unenforced;
-use crate::tool::dialect::children;
-use percent_encoding::percent_decode_str;
+use crate::schema::{TABLES, each, resolve, restricts};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// The tables of definitions.
-pub(super) const TABLES: [&str; 2] = ["$defs", "definitions"];
 
 /// Maximum number of references to follow at the root.
 const DEPTH: usize = 8;
@@ -22,13 +18,13 @@ const DEPTH: usize = 8;
 /// # Errors
 /// The place in the schema that refers to itself without end.
 pub(super) fn resolved(schema: Value) -> Result<(Value, Vec<Unenforced>), String> {
-    if !mentions_reference(&schema) {
+    if !super::schema::mentions(&schema, "$ref") {
         return Ok((schema, Vec::new()));
     }
     let mut schema = schema;
     let root = schema.clone();
     let mut resolving = Resolving { root: &root, moved: BTreeMap::new(), unenforced: Vec::new() };
-    resolving.node(&mut schema, "$");
+    each(&mut schema, "$", &mut |object, path| resolving.rewrite(object, path));
     let Resolving { moved, unenforced, .. } = resolving;
     let copies: Vec<(String, Value)> = moved
         .into_iter()
@@ -50,8 +46,14 @@ pub(super) fn resolved(schema: Value) -> Result<(Value, Vec<Unenforced>), String
     if !ending.ends(&schema) {
         return Err(ending.culprit(&schema, "$"));
     }
-    ending.prune(&mut schema);
+    each(&mut schema, "$", &mut |object, _| ending.prune(object));
     Ok((schema, unenforced))
+}
+
+/// Returns the definition that a resolved reference leads to.
+pub(super) fn definition<'s>(whole: &'s Map<String, Value>, reference: &str) -> Option<&'s Value> {
+    let (table, name) = reference.strip_prefix("#/")?.split_once('/')?;
+    TABLES.contains(&table).then(|| whole.get(table)?.get(name))?
 }
 
 /// A schema of arguments that is a reference, with the members of the definition in its place: formats that write
@@ -59,13 +61,10 @@ pub(super) fn resolved(schema: Value) -> Result<(Value, Vec<Unenforced>), String
 pub(super) fn with_own_members(mut schema: Map<String, Value>) -> Map<String, Value> {
     // References may lead in a circle.
     for _ in 0..DEPTH {
-        let alone = schema.keys().all(|key| ["$ref", "type"].contains(&key.as_str()) || !super::schema::restricts(key));
-        let place = schema.get("$ref").and_then(Value::as_str).filter(|_| alone);
-        let place = place.and_then(|reference| reference.strip_prefix("#/")?.split_once('/'));
-        let Some((table, name)) = place else { break };
-        let Some(Value::Object(definition)) = schema.get(table).and_then(|table| table.get(name)).cloned() else {
-            break;
-        };
+        let alone = schema.keys().all(|key| ["$ref", "type"].contains(&key.as_str()) || !restricts(key));
+        let reference = schema.get("$ref").and_then(Value::as_str).filter(|_| alone);
+        let defined = reference.and_then(|reference| definition(&schema, reference));
+        let Some(Value::Object(definition)) = defined.cloned() else { break };
         schema.shift_remove("$ref");
         for (key, value) in definition {
             schema.entry(key).or_insert(value);
@@ -86,14 +85,6 @@ fn mentioned<'s>(schema: &'s Value, found: &mut impl FnMut(&'s str)) {
     }
 }
 
-fn mentions_reference(schema: &Value) -> bool {
-    match schema {
-        Value::Object(object) => object.contains_key("$ref") || object.values().any(mentions_reference),
-        Value::Array(items) => items.iter().any(mentions_reference),
-        _ => false,
-    }
-}
-
 /// Rewrites references.
 struct Resolving<'s> {
     root: &'s Value,
@@ -103,39 +94,29 @@ struct Resolving<'s> {
 }
 
 impl Resolving<'_> {
-    fn node(&mut self, schema: &mut Value, path: &str) {
-        let Value::Object(object) = schema else { return };
-        if let Some(Value::String(reference)) = object.get("$ref") {
-            match self.target(reference) {
-                Some(reference) => object["$ref"] = reference.into(),
-                None => {
-                    object.shift_remove("$ref");
-                    self.unenforced.push(Unenforced::at(path, "$ref"));
-                }
+    fn rewrite(&mut self, object: &mut Map<String, Value>, path: &str) {
+        let Some(Value::String(reference)) = object.get("$ref") else { return };
+        match self.target(reference) {
+            Some(reference) => object["$ref"] = reference.into(),
+            None => {
+                object.shift_remove("$ref");
+                self.unenforced.push(Unenforced::at(path, "$ref"));
             }
-        }
-        for (key, child) in children(object) {
-            self.node(child, &format!("{path}.{key}"));
         }
     }
 
     /// The equivalent reference to a definition; `None` if the target does not exist.
     fn target(&mut self, reference: &str) -> Option<String> {
-        let id = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();
-        let local = reference.strip_prefix(id).unwrap_or(reference);
-        let pointer = percent_decode_str(local.strip_prefix('#').unwrap_or(local)).decode_utf8_lossy();
-        if !(local.is_empty() || local.starts_with('#')) || self.root.pointer(&pointer).is_none() {
-            return None;
-        }
+        let (pointer, _) = resolve(self.root, reference)?;
         let parts: Vec<&str> = pointer.split('/').skip(1).collect();
         if let [table, name] = parts[..]
             && TABLES.contains(&table)
-            && !name.contains('~')
+            && !name.contains(['~', '%'])
         {
             return Some(format!("#/{table}/{name}"));
         }
         let count = self.moved.len();
-        let name = self.moved.entry(pointer.into_owned()).or_insert_with(|| {
+        let name = self.moved.entry(pointer).or_insert_with(|| {
             let taken = |name: &str| self.root.get("$defs").is_some_and(|table| table.get(name).is_some());
             let mut name = format!("place{count}");
             while taken(&name) {
@@ -223,8 +204,7 @@ impl Ending {
     }
 
     /// Removes optional parts that no value fits: a model that began one could not end it.
-    fn prune(&self, schema: &mut Value) {
-        let Value::Object(object) = schema else { return };
+    fn prune(&self, object: &mut Map<String, Value>) {
         if let Some(Value::Object(members)) = object.get_mut("properties") {
             let before = members.len();
             members.retain(|_, member| self.ends(member));
@@ -249,9 +229,6 @@ impl Ending {
             if let Some(Value::Object(definitions)) = object.get_mut(table) {
                 definitions.retain(|name, _| self.0.contains(&format!("#/{table}/{name}")));
             }
-        }
-        for (_, child) in children(object) {
-            self.prune(child);
         }
     }
 }

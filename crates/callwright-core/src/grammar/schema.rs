@@ -4,119 +4,14 @@
 //! force. After parsing, values are checked against the whole schema.
 
 use super::lark::prepared;
-use super::references::TABLES;
 use super::{Unenforced, budget};
-use crate::tool::dialect::children;
+use crate::schema::{COMBINING, Kind, TABLES, children, describes, each, kind_of, restricts, unsupported};
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
-
-/// Keywords of JSON Schema that restrict a value and that the grammar engine does not support.
-const UNKNOWN: [&str; 18] = [
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "contains",
-    "minContains",
-    "maxContains",
-    "propertyNames",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "uniqueItems",
-    "$dynamicRef",
-    "$recursiveRef",
-    "contentSchema",
-    "extends",
-];
 
 /// Formats that the grammar engine supports.
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-
-/// Keywords that only describe.
-const DESCRIPTIONS: [&str; 10] = [
-    "title",
-    "description",
-    "default",
-    "examples",
-    "example",
-    "$comment",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-    "optional",
-];
-
-/// Keywords about the schema, not about a value.
-const META: [&str; 8] =
-    ["$schema", "$id", "$anchor", "$defs", "definitions", "$vocabulary", "contentMediaType", "contentEncoding"];
-
-/// Whether a keyword restricts a value.
-pub(super) fn restricts(keyword: &str) -> bool {
-    !META.contains(&keyword) && !DESCRIPTIONS.contains(&keyword) && !keyword.starts_with("x-")
-}
-
-/// Whether a document has members, but none that JSON Schema defines. It is then probably not a schema, and any value
-/// fits it.
-pub fn says_nothing(schema: &Value) -> bool {
-    const OTHERS: [&str; 8] = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "nullable"];
-    let knows = |key: &str| {
-        OTHERS.contains(&key)
-            || META.contains(&key)
-            || UNKNOWN.contains(&key)
-            || OF_TYPE.iter().any(|(_, keywords)| keywords.contains(&key))
-    };
-    match schema {
-        Value::Object(object) => !object.is_empty() && !object.keys().any(|key| knows(key)),
-        _ => false,
-    }
-}
-
-/// Keywords that restrict values of one type only.
-const OF_TYPE: [(&str, &[&str]); 4] = [
-    ("string", &["minLength", "maxLength", "pattern", "format"]),
-    ("number", &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]),
-    (
-        "array",
-        &[
-            "items",
-            "prefixItems",
-            "additionalItems",
-            "minItems",
-            "maxItems",
-            "uniqueItems",
-            "contains",
-            "minContains",
-            "maxContains",
-            "unevaluatedItems",
-        ],
-    ),
-    (
-        "object",
-        &[
-            "properties",
-            "required",
-            "additionalProperties",
-            "patternProperties",
-            "minProperties",
-            "maxProperties",
-            "propertyNames",
-            "dependencies",
-            "dependentRequired",
-            "dependentSchemas",
-            "unevaluatedProperties",
-        ],
-    ),
-];
-
-/// Whether a keyword applies to values of a type.
-pub(super) fn concerns(keyword: &str, kind: &str) -> bool {
-    let kind = if kind == "integer" { "number" } else { kind };
-    keyword != "type" && OF_TYPE.iter().all(|(of, keywords)| *of == kind || !keywords.contains(&keyword))
-}
 
 /// Whether a schema's `type` includes `kind`.
 pub(super) fn names_type(kinds: &Value, kind: &str) -> bool {
@@ -180,45 +75,33 @@ pub(super) const LARGEST: f64 = 1e18;
 
 /// Prepares a schema for generating. Dropped keywords are reported by path below `$`.
 pub(super) fn prepare(schema: &Value) -> (Value, Vec<Unenforced>) {
-    let mut preparing = Preparing { composed: mentions(schema, "allOf"), unenforced: Vec::new() };
-    let mut schema = schema.clone();
-    preparing.node(&mut schema, "$", true);
-    (schema, preparing.unenforced)
+    let composed = mentions(schema, "allOf");
+    let (mut schema, unenforced) = without_unknown(schema);
+    Preparing { composed }.node(&mut schema, true, true);
+    (schema, unenforced)
 }
 
 /// Removes what the grammar engine refuses without narrowing anything; for checking texts.
 pub(super) fn without_unknown(schema: &Value) -> (Value, Vec<Unenforced>) {
     let mut schema = schema.clone();
     let mut unenforced = Vec::new();
-    drop_unknown(&mut schema, "$", &mut unenforced);
+    each(&mut schema, "$", &mut |object, path| drop_unknown(object, path, &mut unenforced));
     (schema, unenforced)
 }
 
 /// Writes counts such as `2.0` as integers.
 pub(super) fn whole_counts(schema: &mut Value) {
-    const COUNTS: [&str; 8] = [
-        "minItems",
-        "maxItems",
-        "minLength",
-        "maxLength",
-        "minProperties",
-        "maxProperties",
-        "minContains",
-        "maxContains",
-    ];
-    let Value::Object(object) = schema else { return };
-    for keyword in COUNTS {
-        let count = object.get(keyword).filter(|count| count.is_f64()).and_then(Value::as_f64);
-        if let Some(count) = count.filter(|count| count.fract() == 0.0 && (0.0..LARGEST).contains(count)) {
-            object.insert(keyword.to_owned(), json!(count as u64));
+    each(schema, "", &mut |object, _| {
+        for (_, value) in object.iter_mut().filter(|(key, value)| value.is_f64() && kind_of(key) == Kind::Count) {
+            if let Some(count) = value.as_f64().filter(|count| count.fract() == 0.0 && (0.0..LARGEST).contains(count)) {
+                *value = json!(count as u64);
+            }
         }
-    }
-    for (_, child) in children(object) {
-        whole_counts(child);
-    }
+    });
 }
 
-fn mentions(schema: &Value, keyword: &str) -> bool {
+/// Whether a schema has a keyword somewhere.
+pub(super) fn mentions(schema: &Value, keyword: &str) -> bool {
     match schema {
         Value::Object(object) => object.contains_key(keyword) || object.values().any(|value| mentions(value, keyword)),
         Value::Array(items) => items.iter().any(|item| mentions(item, keyword)),
@@ -226,12 +109,11 @@ fn mentions(schema: &Value, keyword: &str) -> bool {
     }
 }
 
-fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>) {
-    let Value::Object(object) = schema else { return };
+fn drop_unknown(object: &mut Map<String, Value>, path: &str, unenforced: &mut Vec<Unenforced>) {
     let mut dropped = |keyword: &str| {
         unenforced.push(Unenforced::at(path, keyword));
     };
-    for keyword in UNKNOWN {
+    for keyword in unsupported() {
         let Some(value) = object.shift_remove(keyword) else { continue };
         // Keywords with no effect.
         if !matches!((keyword, &value), ("uniqueItems", Value::Bool(false)) | ("then" | "else", _)) {
@@ -269,30 +151,23 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
     if least > 1 && free {
         unenforced.push(Unenforced::at(path, "minProperties"));
     }
-    for (key, child) in children(object) {
-        drop_unknown(child, &format!("{path}.{key}"), unenforced);
-    }
 }
 
 struct Preparing {
     /// Whether the schema combines parts: a closed object could not be combined with others.
     composed: bool,
-    unenforced: Vec<Unenforced>,
 }
 
 impl Preparing {
     /// `closable`: whether keys that the schema does not mention may be forbidden here.
-    fn node(&mut self, schema: &mut Value, path: &str, closable: bool) {
-        if path == "$" {
-            drop_unknown(schema, path, &mut self.unenforced);
-        }
+    fn node(&self, schema: &mut Value, is_root: bool, closable: bool) {
         let Value::Object(object) = schema else {
             if *schema == Value::Bool(true) {
                 *schema = any(ANY_DEPTH);
             }
             return;
         };
-        object.retain(|key, _| !DESCRIPTIONS.contains(&key.as_str()));
+        object.retain(|key, _| !describes(key));
         if let Some(Value::Array(parts)) = object.get_mut("allOf") {
             // Hundreds of parts that say nothing would each be written as any value, and combined.
             let counts = |key: &String| restricts(key) || TABLES.contains(&key.as_str());
@@ -306,11 +181,11 @@ impl Preparing {
             return;
         }
         bound_numbers(object);
-        let combined = ["allOf", "anyOf", "oneOf", "$ref"].iter().any(|key| object.contains_key(*key));
+        let combined = COMBINING.iter().any(|key| object.contains_key(*key));
         let closable = closable && !self.composed;
         for (key, child) in children(object) {
             let alternative = key.starts_with("anyOf") || key.starts_with("oneOf");
-            self.node(child, &format!("{path}.{key}"), if alternative { closable && path != "$" } else { closable });
+            self.node(child, false, closable && !(alternative && is_root));
         }
         if closable && !combined && is_type(object, "object") {
             open_or_closed(object);
@@ -500,11 +375,7 @@ fn relax_inexclusive(
 
 /// Writes every `oneOf` as `anyOf`.
 fn any_of(schema: &mut Value) {
-    let Value::Object(object) = schema else { return };
-    one_as_any(object);
-    for (_, child) in children(object) {
-        any_of(child);
-    }
+    each(schema, "", &mut |object, _| one_as_any(object));
 }
 
 fn one_as_any(object: &mut Map<String, Value>) {

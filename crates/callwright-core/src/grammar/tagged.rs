@@ -2,14 +2,13 @@
 
 use super::flat::{self, Flat};
 use super::json::{impossible, number, possible, unless_impossible, unwritable};
-use super::references::TABLES;
 use super::rules::literal;
 use super::{Builder, Unenforced, schema};
 use crate::error::Result;
 use crate::format::history::spaced_json;
-use crate::format::schema::{Types, types};
 use crate::format::typed;
 use crate::format::{Marker, TaggedCall};
+use crate::schema::{Schema, TABLES, Types, concerns, types};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
@@ -34,15 +33,27 @@ const NAME: usize = 128;
 impl Builder<'_> {
     pub(super) fn tagged_arguments(&mut self, tool: &Tool, tagged: &TaggedCall) -> Result<String> {
         let Some(schema) = self.schema(tool)? else { return Ok(String::new()) };
-        self.leave_for(Some("object"), &schema, &MEMBERS, "$");
-        let mut parts = Vec::new();
-        for (key, value, required) in properties(&schema) {
-            let value = with_definitions(value, &schema);
-            let argument = self.tagged_argument(&tool.name, &key, &value, tagged, &format!("$.properties.{key}"));
-            let Some(argument) = unless_impossible(required, argument)? else { continue };
-            parts.push(if required { argument } else { optional(&argument) });
-        }
+        let parts = self.tagged_members(&tool.name, &schema, tagged, "$")?;
         Ok(self.rules.sequence(&parts))
+    }
+
+    /// The members of an object, one by one.
+    fn tagged_members(
+        &mut self,
+        tool: &str,
+        object: &Map<String, Value>,
+        tagged: &TaggedCall,
+        path: &str,
+    ) -> Result<Vec<String>> {
+        self.leave_for(Some("object"), object, &MEMBERS, path);
+        let mut parts = Vec::new();
+        for (key, value, required) in properties(object) {
+            let value = with_definitions(value, object);
+            let member = self.tagged_argument(tool, &key, &value, tagged, &format!("{path}.properties.{key}"));
+            let Some(member) = unless_impossible(required, member)? else { continue };
+            parts.push(if required { member } else { format!("{member}?") });
+        }
+        Ok(parts)
     }
 
     fn tagged_argument(
@@ -90,7 +101,7 @@ impl Builder<'_> {
             let before = literal(&format!("{before}{}", tagged.value_start));
             if types == Types::STRING {
                 let (alternatives, dropped) = flat::alternatives(schema, path);
-                self.unenforced.extend(dropped.into_iter().filter(|left| schema::concerns(&left.keyword, "string")));
+                self.unenforced.extend(dropped.into_iter().filter(|left| concerns(&left.keyword, "string")));
                 let texts = self.texts(&alternatives, schema, end, Types::STRING);
                 options.extend(texts.into_iter().map(|text| Ok(self.rules.sequence(&[before.clone(), text]))));
             } else {
@@ -148,14 +159,7 @@ impl Builder<'_> {
             && let Value::Object(object) = schema
         {
             if types == Types::OBJECT && object.contains_key("properties") {
-                self.leave_for(Some("object"), object, &MEMBERS, path);
-                let mut parts = Vec::new();
-                for (key, value, required) in properties(object) {
-                    let value = with_definitions(value, object);
-                    let member = self.tagged_argument(tool, &key, &value, tagged, &format!("{path}.properties.{key}"));
-                    let Some(member) = unless_impossible(required, member)? else { continue };
-                    parts.push(if required { member } else { optional(&member) });
-                }
+                let mut parts = self.tagged_members(tool, object, tagged, path)?;
                 parts.push(literal(end));
                 return Ok(self.rules.sequence(&parts));
             }
@@ -187,7 +191,7 @@ impl Builder<'_> {
         if types.has(Types::STRING) {
             let kinds = SCALARS.iter().filter(|(_, kind)| types.has(*kind)).map(|(name, _)| *name).chain(["string"]);
             let kinds: Vec<&str> = kinds.collect();
-            let concerns = |left: &Unenforced| kinds.iter().any(|kind| schema::concerns(&left.keyword, kind));
+            let concerns = |left: &Unenforced| kinds.iter().any(|kind| concerns(&left.keyword, kind));
             self.unenforced.extend(dropped.into_iter().filter(concerns));
             options.extend(self.texts(&alternatives, schema, end, types).into_iter().map(Ok));
             options.extend(self.scalars(&alternatives, schema, end, types).into_iter().map(Ok));
@@ -374,10 +378,6 @@ fn has_alternatives(pattern: &str) -> bool {
     false
 }
 
-fn optional(rule: &str) -> String {
-    if rule.is_empty() { String::new() } else { format!("{rule}?") }
-}
-
 /// The properties in order: name, schema, whether it is required. Names that the schema only requires come last.
 pub(super) fn properties(schema: &Map<String, Value>) -> Vec<(String, &Value, bool)> {
     const ANY: &Value = &Value::Bool(true);
@@ -431,7 +431,7 @@ pub(super) fn with_definitions(part: &Value, whole: &Map<String, Value>) -> Valu
 
 /// The types that the parser expects of a value.
 fn types_of(schema: &Value) -> Types {
-    schema.as_object().map_or(Types::default(), |schema| types(schema, []))
+    types(&Schema::read(schema), [])
 }
 
 /// Texts, as regular expressions, that the parser does not read as a string if the value may have these types.

@@ -11,8 +11,8 @@ use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use super::machinery::Machinery;
 use super::names;
 use super::parsed::ParsedCall;
-use crate::format::schema::{self, Step};
 use crate::message::Arguments;
+use crate::schema::{self, Schema, Step};
 use crate::tool::{CallProblem, Tool, Tools};
 use ids::Ids;
 use open::{Open, Out};
@@ -360,6 +360,11 @@ impl Calls {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
     }
 
+    /// The schema of the arguments of the tool that the open call names, if it is known.
+    pub(crate) fn schema(&self) -> Option<&Schema> {
+        self.tools.as_ref()?.schema(self.open.as_ref()?.name.as_ref()?)
+    }
+
     /// The tools, if they are known.
     pub(crate) fn tools(&self) -> Option<Arc<Tools>> {
         self.tools.clone()
@@ -616,7 +621,7 @@ impl Calls {
 
     /// A key next to the open call's arguments that is one of its tool's parameters and is missing in them.
     fn misplaced_argument(&self, arguments: &Map<String, Value>) -> Option<&String> {
-        let schema = self.tool()?.parameters.as_ref()?;
+        let schema = self.schema()?;
         let ignored = self.open.as_ref()?.ignored.iter();
         ignored.into_iter().find(|key| !arguments.contains_key(*key) && schema::knows(schema, key))
     }
@@ -625,10 +630,9 @@ impl Calls {
     /// missing.
     fn swallowed_argument(&self, arguments: &Map<String, Value>) -> Option<String> {
         let open = self.open.as_ref().filter(|open| open.seen.contains(&RepairKind::MissingBrackets))?;
-        let schema = self.tool()?.parameters.as_ref()?;
-        let declared = schema.contains_key("properties") && !schema.contains_key("additionalProperties");
+        let schema = self.schema()?;
         // In other notations an argument's place shows where it belongs.
-        let closed = declared && open.arguments_at.is_some();
+        let closed = schema.is_declared() && open.arguments_at.is_some();
         let beside = arguments.keys().find(|key| closed && !schema::knows(schema, key));
         let within = || {
             arguments.iter().find_map(|(key, value)| {

@@ -98,7 +98,7 @@ pub(crate) struct Coercion {
 impl Coercer {
     /// `None` if the tool is unknown or takes no arguments.
     pub(crate) fn new(tools: &Arc<Tools>, tool: &str) -> Option<Coercer> {
-        tools.get(tool)?.parameters.as_ref()?;
+        tools.schema(tool)?;
         Some(Coercer {
             tools: Arc::clone(tools),
             tool: tool.to_owned(),
@@ -218,7 +218,7 @@ impl Coercer {
 
     /// Whether the last member is optional and its schema does not allow `value`.
     fn is_nothing(&mut self, value: &str) -> bool {
-        let Some(root) = self.tools.get(&self.tool).and_then(|tool| tool.parameters.as_ref()) else { return false };
+        let Some(root) = self.tools.schema(&self.tool) else { return false };
         self.looked_at += 1;
         if self.looked_at > LEFT_OUT || !schema::is_optional(root, &self.path, &self.name) {
             return false;
@@ -364,7 +364,7 @@ impl Coercer {
 
     /// The types of the value at the current path.
     fn types_at(&self) -> Types {
-        let schema = self.tools.get(&self.tool).and_then(|tool| tool.parameters.as_ref());
+        let schema = self.tools.schema(&self.tool);
         schema.map_or(Types::default(), |schema| schema::types(schema, &self.path))
     }
 

@@ -2,10 +2,11 @@
 
 use super::problem::{CallProblem, SHOWN};
 use crate::json::shown;
+use crate::schema::Schema;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
-use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet};
+use serde_json::Value;
+use std::collections::HashSet;
 
 /// A compiled schema that explains violations in bounded time.
 ///
@@ -19,15 +20,9 @@ pub(super) struct Checker {
     levels: Option<u32>,
 }
 
-/// Maximum number of steps of an explanation.
-const STEPS: usize = 4096;
-
 impl Checker {
-    pub(super) fn new(validator: Validator, schema: &Value) -> Checker {
-        let mut overlaps = Overlaps { root: schema, refers: false, most: 1, steps: 0 };
-        overlaps.look(schema);
-        let levels = (overlaps.refers && overlaps.most > 1).then(|| STEPS.ilog(overlaps.most));
-        Checker { validator, levels }
+    pub(super) fn new(validator: Validator, schema: &Schema) -> Checker {
+        Checker { validator, levels: schema.explained_levels() }
     }
 
     /// The schema violations of `value`, each once.
@@ -70,156 +65,6 @@ impl Checker {
         }
         problems
     }
-}
-
-/// Why a value cannot be checked by a schema in bounded time, if it cannot be.
-///
-/// Where references and alternatives multiply, forty definitions of two references each make 2^40 checks of the same value.
-pub(super) fn multiplies(schema: &Value) -> Option<String> {
-    const MOST: u64 = 1_000_000;
-    let mut work = Work { root: schema, names: HashMap::new(), known: HashMap::new(), open: 0, most: 0 };
-    work.named(schema);
-    work.look(schema);
-    (work.most > MOST).then(|| format!("its references multiply: more than {MOST} schemas apply to one value"))
-}
-
-/// Counts how many schemas apply to one value, as often as they are reached.
-struct Work<'s> {
-    root: &'s Value,
-    /// What has an anchor or an id.
-    names: HashMap<&'s str, &'s Value>,
-    /// Schemas that were counted, by address; those that are being counted have 1.
-    known: HashMap<*const Value, u64>,
-    /// Number of schemas that are being counted.
-    open: usize,
-    most: u64,
-}
-
-impl<'s> Work<'s> {
-    /// Deeper chains are not followed.
-    const DEEPEST: usize = 4000;
-
-    fn named(&mut self, schema: &'s Value) {
-        match schema {
-            Value::Object(members) => {
-                for key in ["$anchor", "$dynamicAnchor", "$id"] {
-                    if let Some(name) = members.get(key).and_then(Value::as_str) {
-                        self.names.insert(name, schema);
-                    }
-                }
-                members.values().for_each(|value| self.named(value));
-            }
-            Value::Array(items) => items.iter().for_each(|item| self.named(item)),
-            _ => {}
-        }
-    }
-
-    fn look(&mut self, schema: &'s Value) {
-        match schema {
-            Value::Object(members) => {
-                self.most = self.most.max(self.of(schema));
-                members.values().for_each(|value| self.look(value));
-            }
-            Value::Array(items) => items.iter().for_each(|item| self.look(item)),
-            _ => {}
-        }
-    }
-
-    /// How many schemas apply to a value that this one applies to.
-    fn of(&mut self, schema: &'s Value) -> u64 {
-        let Value::Object(members) = schema else { return 1 };
-        let address = std::ptr::from_ref(schema);
-        if let Some(known) = self.known.get(&address) {
-            return *known;
-        }
-        if self.open > Work::DEEPEST {
-            return u64::MAX;
-        }
-        self.known.insert(address, 1);
-        self.open += 1;
-        let mut sum: u64 = 1;
-        for (key, value) in members {
-            let parts: Vec<&Value> = match (key.as_str(), value) {
-                ("allOf" | "anyOf" | "oneOf", Value::Array(parts)) => parts.iter().collect(),
-                ("not" | "if" | "then" | "else", part) => vec![part],
-                ("dependentSchemas" | "dependencies", Value::Object(parts)) => parts.values().collect(),
-                ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
-                    self.referred(reference).into_iter().collect()
-                }
-                _ => continue,
-            };
-            sum = parts.into_iter().fold(sum, |sum, part| sum.saturating_add(self.of(part)));
-        }
-        self.open -= 1;
-        self.known.insert(address, sum);
-        sum
-    }
-
-    fn referred(&self, reference: &str) -> Option<&'s Value> {
-        let fragment = reference.strip_prefix('#');
-        let pointed = fragment.and_then(|pointer| self.root.pointer(pointer));
-        pointed.or_else(|| self.names.get(fragment.unwrap_or(reference)).copied())
-    }
-}
-
-/// Counts how many schemas apply to the same object or list.
-struct Overlaps<'s> {
-    root: &'s Value,
-    /// Whether there is a reference; without one, levels do not repeat.
-    refers: bool,
-    most: usize,
-    steps: usize,
-}
-
-impl Overlaps<'_> {
-    fn look(&mut self, schema: &Value) {
-        match schema {
-            Value::Object(members) => {
-                self.refers |= ["$ref", "$dynamicRef", "$recursiveRef"].iter().any(|key| members.contains_key(*key));
-                for kind in ["object", "array"] {
-                    self.steps = 0;
-                    self.most = self.overlaps(schema, kind, 0).max(self.most);
-                }
-                members.values().for_each(|value| self.look(value));
-            }
-            Value::Array(items) => items.iter().for_each(|item| self.look(item)),
-            _ => {}
-        }
-    }
-
-    /// Number of subschemas that accept a value of that type.
-    fn overlaps(&mut self, schema: &Value, kind: &str, followed: usize) -> usize {
-        self.steps += 1;
-        let Value::Object(members) = schema else { return usize::from(*schema == true) };
-        if !takes(members, kind) {
-            return 0;
-        }
-        if self.steps > STEPS || followed > 16 {
-            return STEPS;
-        }
-        let several = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| members.get(*key)?.as_array()).flatten();
-        let referred = members.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
-        let parts = several.chain(referred.and_then(|pointer| self.root.pointer(pointer)));
-        let sum: usize = parts.map(|part| self.overlaps(part, kind, followed + 1)).fold(0, usize::saturating_add);
-        let own = ["properties", "patternProperties", "additionalProperties", "items", "prefixItems"];
-        sum.saturating_add(usize::from(sum == 0 || own.iter().any(|key| members.contains_key(*key)))).min(STEPS)
-    }
-}
-
-/// Whether a value of that type may fit, judging by the schema's own keywords.
-fn takes(schema: &Map<String, Value>, kind: &str) -> bool {
-    let is = |value: &Value| match value {
-        Value::Object(_) => kind == "object",
-        Value::Array(_) => kind == "array",
-        _ => false,
-    };
-    let typed = match schema.get("type") {
-        Some(Value::String(name)) => name == kind,
-        Some(Value::Array(names)) => names.iter().any(|name| name == kind),
-        _ => true,
-    };
-    let listed = schema.get("enum").and_then(Value::as_array);
-    typed && schema.get("const").is_none_or(is) && listed.is_none_or(|values| values.iter().any(is))
 }
 
 /// The nesting depth of objects and lists.

@@ -4,8 +4,9 @@
 //! Some generators inline a property's schema together with its `$defs`, but keep references relative to the root;
 //! others leave the definitions outside the tool's schema.
 
-use super::relax::{Relaxing, inner, pointer};
+use super::relax::Relaxing;
 use crate::json::shown;
+use crate::schema::{fragment, inner, pointer};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -100,31 +101,28 @@ impl Finding<'_> {
     }
 
     fn find(&mut self, reference: &str, path: &str) -> Found {
-        let id = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();
-        let local = reference.strip_prefix(id).unwrap_or(reference);
-        let fragment = local.strip_prefix('#');
-        if let Some(fragment) = fragment {
-            let place = percent_decode_str(fragment).decode_utf8_lossy();
-            if self.places.contains(&*place) {
+        let local = fragment(self.root, reference);
+        if let Some(local) = &local {
+            if self.places.contains(local) {
                 return Found::There;
             }
             // Relative to the schema that was inlined.
             let mut around = path;
             while let Some((parent, _)) = around.rsplit_once('/') {
-                let place = format!("{parent}{place}");
-                if fragment.starts_with('/') && self.places.contains(&place) {
+                let place = format!("{parent}{local}");
+                if local.starts_with('/') && self.places.contains(&place) {
                     return Found::At(place);
                 }
                 around = parent;
             }
         }
-        let name = name_of(local);
+        let name = name_of(reference);
         if name.is_empty() {
             return Found::Nowhere;
         }
         self.anchor(&name)
             .or_else(|| self.within(&name, path))
-            .map_or_else(|| self.elsewhere(&name, fragment), Found::At)
+            .map_or_else(|| self.elsewhere(&name, local.as_deref()), Found::At)
     }
 
     /// The place of a definition of that name, the nearest to `path` of several.
@@ -153,9 +151,8 @@ impl Finding<'_> {
     }
 
     /// Imports a definition from an unusual place.
-    fn elsewhere(&mut self, name: &str, fragment: Option<&str>) -> Found {
-        let direct =
-            fragment.and_then(|fragment| self.original.pointer(&percent_decode_str(fragment).decode_utf8_lossy()));
+    fn elsewhere(&mut self, name: &str, pointer: Option<&str>) -> Found {
+        let direct = pointer.and_then(|pointer| self.original.pointer(pointer));
         let outer = self.outer.iter().find_map(|object| in_tables(object, name, 0));
         let own = || self.original.as_object().and_then(|object| in_tables(object, name, 0));
         let Some(definition) = direct.filter(|value| value.is_object()).or_else(own).or(outer) else {
@@ -164,7 +161,7 @@ impl Finding<'_> {
         if !self.brought.iter().any(|(known, _)| known == name) {
             self.brought.push((name.to_owned(), definition.clone()));
         }
-        Found::Outside(pointer("/$defs", name))
+        Found::Outside(crate::schema::pointer("/$defs", name))
     }
 }
 

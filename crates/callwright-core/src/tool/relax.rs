@@ -10,11 +10,11 @@ mod refused;
 mod values;
 
 use super::dialect;
-use super::keywords::{Kind, kind_of};
 use super::notice::Notices;
 use super::{pattern, references, types};
 use crate::error::nearest;
 use crate::json::shown;
+use crate::schema::{COMBINING, Kind, inner, kind_of, pointer};
 use serde_json::{Map, Number, Value, json};
 use values::{flag, is_known, is_set, list_of, named_members, whole};
 
@@ -71,36 +71,17 @@ impl Draft {
     }
 }
 
-/// A pointer to a member of the value at `path`.
-pub(super) fn pointer(path: &str, key: &str) -> String {
-    format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
-}
-
-/// The direct subschemas of a schema, with their pointers.
-pub(super) fn inner<'s>(object: &'s mut Map<String, Value>, path: &str) -> Vec<(String, &'s mut Value)> {
-    let mut found = Vec::new();
-    for (key, value) in object {
-        let at = pointer(path, key);
-        match (kind_of(key), value) {
-            (Kind::Schema, value @ (Value::Object(_) | Value::Bool(_))) => found.push((at, value)),
-            (Kind::Schemas | Kind::Schema, Value::Array(list)) => {
-                found.extend(list.iter_mut().enumerate().map(|(index, item)| (format!("{at}/{index}"), item)));
-            }
-            (Kind::Members, Value::Object(map)) => {
-                found.extend(map.iter_mut().map(|(name, item)| (pointer(&at, name), item)));
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
 /// What to do with a keyword.
 enum Fate {
     Keep,
     Drop,
     Become(Value),
+    /// The same, which is yet to be reported.
+    Read(Value),
 }
+
+/// What to do with a keyword, or what to write instead if its value cannot be read.
+type Reading = Result<Fate, &'static str>;
 
 pub(super) struct Relaxing<'n> {
     draft: Draft,
@@ -121,7 +102,7 @@ impl Relaxing<'_> {
             match self.keyword(&key, value, path) {
                 Fate::Keep => {}
                 Fate::Drop => drop(object.shift_remove(&key)),
-                Fate::Become(value) => object[&key] = value,
+                Fate::Become(value) | Fate::Read(value) => object[&key] = value,
             }
         }
         self.kind(object, path);
@@ -174,22 +155,30 @@ impl Relaxing<'_> {
             self.notices.read(path, key, "null is read as not given", "leave it out");
             return Fate::Drop;
         }
-        let fate = match kind {
+        let read = match kind {
             Kind::Other | Kind::Type => Ok(Fate::Keep),
-            Kind::Required => Ok(self.required(key, value, path)),
-            Kind::Pattern => Ok(self.pattern(value, path)),
+            Kind::Required => required(value),
+            Kind::Pattern => self.pattern(value, path),
             Kind::Draft => Ok(self.draft_name(key, value, path)),
             Kind::Schema | Kind::Schemas | Kind::Members => self.schemas(kind, key, value, path),
-            Kind::Count | Kind::Number | Kind::Flag | Kind::Text | Kind::Values => self.plain(kind, key, value, path),
+            Kind::Count | Kind::Number | Kind::Flag | Kind::Text | Kind::Values => plain(kind, key, value),
         };
-        fate.unwrap_or_else(|wanted| {
-            self.notices.relaxed(path, key, format!("{} is left out", shown(value)), format!("write {wanted}"));
-            Fate::Drop
-        })
+        match read {
+            Ok(Fate::Read(to)) => {
+                let message = format!("{} is read as {}", shown(value), shown(&to));
+                self.notices.read(path, key, message, "write that");
+                Fate::Become(to)
+            }
+            Ok(fate) => fate,
+            Err(wanted) => {
+                self.notices.relaxed(path, key, format!("{} is left out", shown(value)), format!("write {wanted}"));
+                Fate::Drop
+            }
+        }
     }
 
-    /// A keyword whose value has schemas; if its value cannot be read, what to write.
-    fn schemas(&mut self, kind: Kind, key: &str, value: &Value, path: &str) -> Result<Fate, &'static str> {
+    /// A keyword whose value has schemas.
+    fn schemas(&mut self, kind: Kind, key: &str, value: &Value, path: &str) -> Reading {
         match (kind, value) {
             (Kind::Schema, Value::Object(_) | Value::Bool(_)) => Ok(Fate::Keep),
             (Kind::Schema, Value::Array(list))
@@ -197,14 +186,13 @@ impl Relaxing<'_> {
             {
                 Ok(Fate::Keep)
             }
-            (Kind::Schema, Value::String(text)) if flag(text).is_some() => Ok(self.flag(key, value, path)),
-            (Kind::Schema, Value::String(text)) => match types::schema_of(text) {
-                Some(named) => Ok(self.become_read(key, value, Value::Object(named), path)),
-                None => Err("a schema"),
-            },
-            (Kind::Schema, _) => Err("a schema"),
+            (Kind::Schema, value) => {
+                let text = value.as_str().ok_or("a schema")?;
+                let read = flag(text).map(Value::Bool).or_else(|| types::schema_of(text).map(Value::Object));
+                read.map(Fate::Read).ok_or("a schema")
+            }
             (Kind::Schemas, Value::Array(list)) if !list.is_empty() => Ok(Fate::Keep),
-            (Kind::Schemas, Value::Object(_)) => Ok(self.become_read(key, value, json!([value]), path)),
+            (Kind::Schemas, Value::Object(_)) => Ok(Fate::Read(json!([value]))),
             (Kind::Schemas, _) => Err("a list of schemas that is not empty"),
             (_, Value::Object(_)) => Ok(self.members(key, value, path)),
             (_, Value::Array(list)) if list.is_empty() => {
@@ -220,47 +208,6 @@ impl Relaxing<'_> {
         }
     }
 
-    /// A keyword whose value has no schemas; if its value cannot be read, what to write.
-    fn plain(&mut self, kind: Kind, key: &str, value: &Value, path: &str) -> Result<Fate, &'static str> {
-        let fits = |number: &Number| key != "multipleOf" || number.as_f64().is_some_and(|n| n > 0.0);
-        match (kind, value) {
-            (Kind::Count, _) => match whole(value) {
-                Some(count) if value.is_number() && json!(count) == *value => Ok(Fate::Keep),
-                Some(_) if value.is_f64() => Ok(Fate::Keep),
-                Some(count) => Ok(self.become_read(key, value, json!(count), path)),
-                None => Err("a whole number from 0 up"),
-            },
-            (Kind::Number, Value::Bool(_)) if key.starts_with("exclusive") => Ok(Fate::Keep),
-            (Kind::Number, Value::Number(number)) if fits(number) => Ok(Fate::Keep),
-            (Kind::Number, Value::String(text)) => {
-                let number = serde_json::from_str::<Number>(text.trim()).ok().filter(fits).ok_or("a number")?;
-                Ok(self.become_read(key, value, Value::Number(number), path))
-            }
-            (Kind::Number, _) => Err(if key == "multipleOf" { "a number above 0" } else { "a number" }),
-            (Kind::Flag, Value::Bool(_)) | (Kind::Text, Value::String(_)) => Ok(Fate::Keep),
-            (Kind::Flag, Value::String(text)) if flag(text).is_some() => Ok(self.flag(key, value, path)),
-            (Kind::Flag, _) => Err("true or false"),
-            (Kind::Text, _) => Err("a text"),
-            (_, Value::Array(list)) if key != "enum" || !list.is_empty() => Ok(Fate::Keep),
-            (_, Value::Object(map)) if key == "enum" && !map.is_empty() => {
-                let values: Vec<Value> = map.keys().map(|key| key.as_str().into()).collect();
-                Ok(self.become_read(key, value, values.into(), path))
-            }
-            (_, Value::Array(_) | Value::Object(_)) => Err("a list that is not empty"),
-            _ => Err("a list"),
-        }
-    }
-
-    fn become_read(&mut self, key: &str, from: &Value, to: Value, path: &str) -> Fate {
-        self.notices.read(path, key, format!("{} is read as {}", shown(from), shown(&to)), "write that");
-        Fate::Become(to)
-    }
-
-    fn flag(&mut self, key: &str, value: &Value, path: &str) -> Fate {
-        let flag = value.as_str().and_then(flag).unwrap_or_default();
-        self.become_read(key, value, Value::Bool(flag), path)
-    }
-
     fn draft_name(&mut self, key: &str, value: &Value, path: &str) -> Fate {
         if value.is_string() && (!path.is_empty() || Draft::of(&json!({"$schema": value})) != Draft::Unknown) {
             return Fate::Keep;
@@ -270,49 +217,17 @@ impl Relaxing<'_> {
         Fate::Drop
     }
 
-    fn required(&mut self, key: &str, value: &Value, path: &str) -> Fate {
-        match value {
-            // The object reports it, and `dialect` removes it.
-            Value::Bool(_) => Fate::Keep,
-            Value::Array(list) => {
-                let mut names: Vec<Value> = Vec::new();
-                list.iter().filter(|name| name.is_string()).for_each(|name| {
-                    if !names.contains(name) {
-                        names.push(name.clone());
-                    }
-                });
-                match names.len() == list.len() {
-                    true => Fate::Keep,
-                    false => self.become_read(key, value, names.into(), path),
-                }
-            }
-            Value::String(text) if flag(text).is_some() => {
-                self.notices.relaxed(path, key, format!("{} is left out", shown(value)), "write a list of names");
-                Fate::Drop
-            }
-            Value::String(_) => self.become_read(key, value, json!([value]), path),
-            Value::Object(map) if map.is_empty() => self.become_read(key, value, json!([]), path),
-            _ => {
-                self.notices.relaxed(path, key, format!("{} is left out", shown(value)), "write a list of names");
-                Fate::Drop
-            }
-        }
-    }
-
-    fn pattern(&mut self, value: &Value, path: &str) -> Fate {
-        let Value::String(text) = value else {
-            self.notices.relaxed(path, "pattern", format!("{} is left out", shown(value)), "write a text");
-            return Fate::Drop;
-        };
-        match self.expression(text) {
-            Some(same) if same == *text => Fate::Keep,
-            Some(other) => self.become_read("pattern", value, other.into(), path),
+    fn pattern(&mut self, value: &Value, path: &str) -> Reading {
+        let text = value.as_str().ok_or("a text")?;
+        Ok(match self.expression(text) {
+            Some(same) if same == text => Fate::Keep,
+            Some(other) => Fate::Read(other.into()),
             None => {
                 let message = format!("{} is not a regular expression and is left out", shown(value));
                 self.notices.relaxed(path, "pattern", message, "write one of ECMA 262, as JavaScript has them");
                 Fate::Drop
             }
-        }
+        })
     }
 
     /// A regular expression that a validator accepts.
@@ -487,7 +402,7 @@ impl Relaxing<'_> {
             self.notices.read(path, "nullable", "true is read as one more type, \"null\"", instead);
             return;
         }
-        if !["$ref", "anyOf", "oneOf", "allOf"].iter().any(|key| object.contains_key(*key)) || path.is_empty() {
+        if !COMBINING.iter().any(|key| object.contains_key(*key)) || path.is_empty() {
             return;
         }
         object.shift_remove("nullable");
@@ -515,5 +430,55 @@ impl Relaxing<'_> {
                 object["type"] = "object".into();
             }
         }
+    }
+}
+
+/// Reads a keyword whose value has no schemas.
+fn plain(kind: Kind, key: &str, value: &Value) -> Reading {
+    let fits = |number: &Number| key != "multipleOf" || number.as_f64().is_some_and(|n| n > 0.0);
+    match (kind, value) {
+        (Kind::Count, _) => match whole(value).ok_or("a whole number from 0 up")? {
+            count if value.is_f64() || json!(count) == *value => Ok(Fate::Keep),
+            count => Ok(Fate::Read(json!(count))),
+        },
+        (Kind::Number, Value::Bool(_)) if key.starts_with("exclusive") => Ok(Fate::Keep),
+        (Kind::Number, Value::Number(number)) if fits(number) => Ok(Fate::Keep),
+        (Kind::Number, Value::String(text)) => {
+            let number = serde_json::from_str::<Number>(text.trim()).ok().filter(fits).ok_or("a number")?;
+            Ok(Fate::Read(Value::Number(number)))
+        }
+        (Kind::Number, _) => Err(if key == "multipleOf" { "a number above 0" } else { "a number" }),
+        (Kind::Flag, Value::Bool(_)) | (Kind::Text, Value::String(_)) => Ok(Fate::Keep),
+        (Kind::Flag, _) => {
+            let flag = value.as_str().and_then(flag).ok_or("true or false")?;
+            Ok(Fate::Read(Value::Bool(flag)))
+        }
+        (Kind::Text, _) => Err("a text"),
+        (_, Value::Array(list)) if key != "enum" || !list.is_empty() => Ok(Fate::Keep),
+        (_, Value::Object(map)) if key == "enum" && !map.is_empty() => {
+            Ok(Fate::Read(map.keys().map(|key| Value::from(key.as_str())).collect()))
+        }
+        (_, Value::Array(_) | Value::Object(_)) => Err("a list that is not empty"),
+        _ => Err("a list"),
+    }
+}
+
+/// Reads `required`.
+fn required(value: &Value) -> Reading {
+    match value {
+        // The object reports it, and `dialect` removes it.
+        Value::Bool(_) => Ok(Fate::Keep),
+        Value::Array(list) => {
+            let mut names: Vec<Value> = Vec::new();
+            list.iter().filter(|name| name.is_string()).for_each(|name| {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            });
+            Ok(if names.len() == list.len() { Fate::Keep } else { Fate::Read(names.into()) })
+        }
+        Value::String(text) if flag(text).is_none() => Ok(Fate::Read(json!([value]))),
+        Value::Object(map) if map.is_empty() => Ok(Fate::Read(json!([]))),
+        _ => Err("a list of names"),
     }
 }

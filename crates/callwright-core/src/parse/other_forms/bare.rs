@@ -81,7 +81,7 @@ impl BareArguments {
         let text = String::from_utf8_lossy(&self.text).into_owned();
         let whole = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
         let (Some(whole), true) = (whole, text.len() == self.text.len()) else { return text };
-        let names = calls.tool().and_then(|tool| tool.parameters.as_ref()).map(schema::names).unwrap_or_default();
+        let names = calls.schema().map(schema::names).unwrap_or_default();
         let key = |member: &str| {
             let key = member.split_once(':')?.0.trim().trim_matches(['"', '\'']);
             let word = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));

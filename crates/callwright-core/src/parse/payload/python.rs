@@ -233,7 +233,7 @@ impl PythonPayload {
     fn begin_arguments(&mut self, calls: &mut Calls, at: usize) {
         let name = String::from_utf8_lossy(&self.name).into_owned();
         calls.start(name, self.name_at..at);
-        if let Some(schema) = calls.tool().and_then(|tool| tool.parameters.as_ref()) {
+        if let Some(schema) = calls.schema() {
             let names = schema::names(schema);
             let first = names.first().map(|name| schema::types(schema, [&Step::Member(name.clone())]));
             let takes_object = first.is_some_and(|types| types.is_unknown() || types.has(Types::OBJECT));
@@ -245,7 +245,7 @@ impl PythonPayload {
 
     /// The collected arguments are whole, and end before the offset `end`.
     fn read_raw(&mut self, end: usize, stops: &Stops, calls: &mut Calls) {
-        let schema = calls.tool().and_then(|tool| tool.parameters.as_ref());
+        let schema = calls.schema();
         let text = self.raw.quoted(&schema.map(schema::names).unwrap_or_default());
         let start = end - self.raw.len();
         calls.translate(start..end);

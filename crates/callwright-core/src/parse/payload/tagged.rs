@@ -222,7 +222,7 @@ impl TaggedPayload {
             0 => "",
             _ => ", ",
         };
-        let schema = calls.tool().and_then(|tool| tool.parameters.as_ref());
+        let schema = calls.schema();
         let types = schema.map_or_else(Types::default, |schema| schema::types(schema, &self.path));
         let types = match self.word.take() {
             Some(word) if word == Types::STRING => word,
@@ -465,7 +465,7 @@ impl PayloadReader for TaggedPayload {
         if lost {
             calls.blame(CallProblem::NoToolName);
         }
-        let root = calls.tool().and_then(|tool| tool.parameters.as_ref()).filter(|_| self.value.has_end);
+        let root = calls.schema().filter(|_| self.value.has_end);
         if let Some(other) = root.and_then(|root| self.given.iter().find(|key| !schema::knows(root, key))) {
             // The rest of the value is another call, whose beginning is broken.
             calls.blame(CallProblem::SwallowedArgument { name: other.clone() });

@@ -1,6 +1,6 @@
 //! What the validator refuses in a schema although each keyword is relaxed.
 
-use super::inner;
+use crate::schema::{Schema, each};
 use crate::tool::notice::Notices;
 use crate::tool::{checker, dialect};
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(super) fn dropped(schema: &mut Value, notices: &mut Notices) -> Result<(), S
         dialect::standard(&mut standard);
         standard
     };
-    if let Some(why) = checker::multiplies(&standard(schema)) {
+    if let Some(why) = Schema::read(schema).multiplies() {
         return Err(format!("parameters: {why}"));
     }
     let mut last = String::new();
@@ -52,10 +52,7 @@ fn drop_at(schema: &mut Value, at: &str) -> Option<(String, String)> {
 
 /// Removes the ids from a schema; false if there are none.
 fn drop_ids(schema: &mut Value) -> bool {
-    let Value::Object(object) = schema else { return false };
-    let mut found = object.shift_remove("$id").is_some();
-    for (_, child) in inner(object, "") {
-        found |= drop_ids(child);
-    }
+    let mut found = false;
+    each(schema, "", &mut |object, _| found |= object.shift_remove("$id").is_some());
     found
 }

@@ -257,7 +257,7 @@ impl TaggedPayload {
 
     /// Whether the tool has a parameter of exactly this name.
     fn is_parameter(&self, key: &str, calls: &Calls) -> bool {
-        calls.tool().and_then(|tool| tool.parameters.as_ref()).is_some_and(|schema| schema::knows(schema, key))
+        calls.schema().is_some_and(|schema| schema::knows(schema, key))
     }
 
     /// The key in a tag of `length` bytes that may have a word for the value's type after it. The word is stored.

@@ -510,7 +510,7 @@ impl ValueReader {
             Is::Perhaps if length <= NAME => return (Is::Perhaps, String::new()),
             _ => return no,
         }
-        let known = match calls.tool().and_then(|tool| tool.parameters.as_ref()) {
+        let known = match calls.schema() {
             Some(schema) if self.depth > 0 => match around.path.split_last() {
                 Some((Step::Item, _)) => key == "item",
                 Some((own, outer)) => {
