@@ -625,6 +625,7 @@ mod tests {
         assert_eq!(batches(0..514), [0..448, 448..513, 513..514]);
         assert_eq!(batches(3..700), [3..515, 515..699, 699..700]);
         assert_eq!(batches(8..10), [8..9, 9..10]);
-        assert_eq!((batches(0..1), batches(0..0)), (vec![0..1], vec![]));
+        assert_eq!(batches(0..1), std::slice::from_ref(&(0..1)));
+        assert!(batches(0..0).is_empty());
     }
 }

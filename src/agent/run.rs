@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
         }
         if !calls.is_empty() {
             // Before anything is executed, and where that fails nothing is.
-            self.session.recording.step(|| Entry::Answer(messages_to_json(&[reply.message.clone()])))?;
+            self.session.recording.step(|| Entry::Answer(messages_to_json(std::slice::from_ref(&reply.message))))?;
         }
         self.answer = Some(OpenAnswer { message: reply.message, ran: Vec::new() });
         Ok(self.turn.generated(reply.finish_reason, calls))

@@ -213,7 +213,7 @@ impl<'r> Round<'r> {
             for mut answerer in answerers {
                 let tell = tell.clone();
                 // If an answer cannot be written the channel closes, and the threads end.
-                scope.spawn(move || self.drain(&mut *answerer, &mut |answered| tell.send(answered)));
+                scope.spawn(move || self.drain(&mut *answerer, &mut |answered| tell.send(answered).map_err(drop)));
             }
             drop(tell);
             answered.into_iter().try_for_each(|answered| journal.keep(answered))
