@@ -277,7 +277,7 @@ fn fuzz(targets: &[Target]) {
 
 /// Texts whose result once depended on how they were split, or that were read again and again: the folder of their
 /// format, and the text.
-const FOUND: [(&str, &[u8]); 7] = [
+const FOUND: [(&str, &[u8]); 8] = [
     // A quoted section without an end was weighed again each time.
     (
         "untagged",
@@ -297,6 +297,8 @@ const FOUND: [(&str, &[u8]); 7] = [
     ("python", b"now()\n\xe9`<call>d"),
     ("python", b"now()]\xe9`<|end|>"),
     ("glm", b"<think>Like `<tool_call>now</tool_call>`</think>It is sunny."),
+    // A backslash and a parenthesis without a name before them.
+    ("python", b"<call>n(c=\"\\(=\"\"\"a\""),
 ];
 
 #[test]

@@ -54,7 +54,7 @@ pub(super) fn begun_call(before: &str) -> Option<(&str, &str)> {
     let argument = before.strip_suffix('=')?.trim_end_matches(word).strip_suffix('(')?;
     let from = argument.trim_end_matches(word).len();
     // The letter of an escaped line break.
-    let from = if argument[..from].ends_with('\\') { from + 1 } else { from };
+    let from = if argument[..from].ends_with('\\') && from < argument.len() { from + 1 } else { from };
     Some((&argument[from..], &before[from..]))
 }
 
