@@ -46,6 +46,10 @@ fn no_message_names_an_option() {
                 look(&path, found);
                 continue;
             }
+            // The table of the names that each front end has for a setting.
+            if path.ends_with("src/setting.rs") {
+                continue;
+            }
             let text = std::fs::read_to_string(&path).unwrap();
             let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
             let option =
