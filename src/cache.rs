@@ -20,7 +20,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     files::write(path, bytes, Readers::Owner)
 }
 
-/// What a JSON file of the cache has; nothing if there is no such file, or another version wrote it.
+/// Returns what a JSON file of the cache has; nothing if there is no such file, or another version wrote it.
 pub(crate) fn read_json<T: DeserializeOwned>(name: &str) -> Option<T> {
     serde_json::from_slice(&fs::read(folder()?.join(name)).ok()?).ok()
 }
@@ -34,8 +34,8 @@ pub(crate) fn write_json(name: &str, value: &impl Serialize) {
     }
 }
 
-/// What changes when a large file does: its size, its time, and a hash of some of its parts. Reading all of it takes
-/// seconds.
+/// Returns what changes when a large file does: its size, its time, and a hash of some of its parts. Reading all of it
+/// takes seconds.
 pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
     const PARTS: u64 = 64;
     const PART: u64 = 4096;

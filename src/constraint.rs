@@ -265,7 +265,8 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// Whether the current text is a completion, or omits something for lack of room, because the tokens run out.
+    /// Returns whether the current text is a completion, or omits something for lack of room, because the tokens run
+    /// out.
     pub(crate) fn is_closing(&self) -> bool {
         self.notices.contains(&Notice::ClosedEarly(self.subject))
     }
@@ -291,12 +292,12 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// Whether a grammar constrains the next token.
+    /// Returns whether a grammar constrains the next token.
     pub(super) fn holds(&self) -> bool {
         matches!(self.phase, Phase::Call(_))
     }
 
-    /// Whether tokens may be drafted.
+    /// Returns whether tokens may be drafted.
     pub(super) fn may_draft(&self) -> bool {
         self.rules.draft
     }

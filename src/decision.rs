@@ -64,12 +64,12 @@ pub(crate) struct Thresholds {
 }
 
 impl Thresholds {
-    /// Whether there is any.
+    /// Returns whether there is any.
     pub(crate) fn any(&self) -> bool {
         self.call.is_some() || self.text.is_some()
     }
 
-    /// What they decide; `None` leaves it to the model.
+    /// Returns what they decide; `None` leaves it to the model.
     pub(crate) fn decide(&self, probability: f64) -> Option<Decided> {
         if self.call.is_some_and(|least| probability >= least) {
             return Some(Decided::Call);
@@ -206,7 +206,7 @@ fn text(marker: &Marker) -> Vec<u8> {
     marker.text().unwrap_or_default().trim().as_bytes().to_vec()
 }
 
-/// Whether `bytes` are a part of the marker from its beginning, or all of it and perhaps more.
+/// Returns whether `bytes` are a part of the marker from its beginning, or all of it and perhaps more.
 fn continues(marker: &[u8], bytes: &[u8]) -> bool {
     !bytes.is_empty() && !marker.is_empty() && (marker.starts_with(bytes) || bytes.starts_with(marker))
 }
@@ -308,7 +308,7 @@ impl<'o> Decision<'o> {
         self.found
     }
 
-    /// What the thresholds decided.
+    /// Returns what the thresholds decided.
     pub(crate) fn decided(&self) -> Option<Decided> {
         self.decided.get()
     }
@@ -318,7 +318,7 @@ impl<'o> Decision<'o> {
         Rc::clone(&self.decided)
     }
 
-    /// Whether reasoning comes first, so that the decision is still to be taken.
+    /// Returns whether reasoning comes first, so that the decision is still to be taken.
     pub(crate) fn is_open(&self) -> bool {
         self.place != Place::Past
     }
@@ -327,7 +327,7 @@ impl<'o> Decision<'o> {
         self.place == Place::Here
     }
 
-    /// Whether only the probability is asked for, so that the time does not belong to the answer's.
+    /// Returns whether only the probability is asked for, so that the time does not belong to the answer's.
     pub(crate) fn only_measures(&self) -> bool {
         !self.thresholds.any()
     }

@@ -295,7 +295,7 @@ pub trait Engine: Send {
         Some(Box::new(|| vocabulary))
     }
 
-    /// Whether a token ends the model's turn.
+    /// Returns whether a token ends the model's turn.
     fn is_end(&self, token: Token) -> bool;
 
     /// Reserves space for `tokens` in total. Decoded tokens may be lost: see [`Engine::cached`].
@@ -331,12 +331,12 @@ pub trait Engine: Send {
     /// One logit for each token of the vocabulary, for the token after the last decoded one.
     fn logits(&self) -> &[f32];
 
-    /// Whether [`Engine::truncate`] can drop only the last tokens, so that some may be decoded to be measured.
+    /// Returns whether [`Engine::truncate`] can drop only the last tokens, so that some may be decoded to be measured.
     fn can_truncate(&self) -> bool {
         self.can_draft()
     }
 
-    /// Whether tokens may be decoded as a draft: they can be dropped, and it is worth the time.
+    /// Returns whether tokens may be decoded as a draft: they can be dropped, and it is worth the time.
     fn can_draft(&self) -> bool {
         false
     }
@@ -363,8 +363,8 @@ pub trait Engine: Send {
     /// `reading`.
     fn remember(&mut self, _reading: Duration) {}
 
-    /// Whether the engine samples by itself, as a server does. Its logits then only say which token came, and probabilities
-    /// cannot be measured.
+    /// Returns whether the engine samples by itself, as a server does. Its logits then only say which token came, and
+    /// probabilities cannot be measured.
     fn samples(&self) -> bool {
         false
     }
@@ -378,7 +378,8 @@ pub trait Engine: Send {
         Ok(())
     }
 
-    /// Whether a prompt may end with the beginning of the answer. A server that writes prompts itself takes none.
+    /// Returns whether a prompt may end with the beginning of the answer. A server that writes prompts itself takes
+    /// none.
     fn can_begin_answer(&self) -> bool {
         true
     }

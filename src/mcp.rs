@@ -154,7 +154,7 @@ impl Servers {
         Ok(Servers { running: Arc::new(running), notices })
     }
 
-    /// What is worth knowing: servers that did not start, and what of the file was not used.
+    /// Returns what is worth knowing: servers that did not start, and what of the file was not used.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -197,7 +197,7 @@ impl State {
     }
 }
 
-/// What starts a server, or where it is, without secrets: arguments and headers may have some.
+/// Returns what starts a server, or where it is, without secrets: arguments and headers may have some.
 fn from(start: &Start) -> String {
     match start {
         Start::Program { command, .. } => command.clone(),
@@ -205,7 +205,7 @@ fn from(start: &Start) -> String {
     }
 }
 
-/// What is worth knowing about a server that runs.
+/// Returns what is worth knowing about a server that runs.
 fn remark(server: &Server) -> Option<String> {
     server.watch.report().map(|report| format!("the MCP server {:?} {report}", server.config.name))
 }
@@ -301,7 +301,7 @@ impl State {
     }
 }
 
-/// What is different between two lists of a server's tools; `None` if nothing is.
+/// Returns what is different between two lists of a server's tools; `None` if nothing is.
 fn change(server: &str, before: &[Tool], after: &[Tool]) -> Option<ToolsChange> {
     let named = |tools: &[Tool], name: &str| tools.iter().find(|tool| tool.name == name).cloned();
     let names = |tools: &[Tool], keep: &dyn Fn(&Tool) -> bool| {

@@ -198,7 +198,7 @@ impl Model {
         Ok(true)
     }
 
-    /// Whether there is more than the vocabulary.
+    /// Returns whether there is more than the vocabulary.
     pub(crate) fn is_whole(&self) -> bool {
         !self.vocabulary_only
     }
@@ -226,12 +226,12 @@ impl Model {
         }
     }
 
-    /// What the GGUF says of the model.
+    /// Returns what the GGUF says of the model.
     pub(crate) fn info(&self) -> &ModelInfo {
         &self.info
     }
 
-    /// What models.toml says of it.
+    /// Returns what models.toml says of it.
     pub(crate) fn entry(&self) -> &ModelEntry {
         &self.entry
     }
@@ -250,7 +250,7 @@ impl Model {
         }
     }
 
-    /// What a user should know about how the model was found.
+    /// Returns what a user should know about how the model was found.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }

@@ -167,7 +167,7 @@ impl ModelEntry {
         }
     }
 
-    /// Whether it is the bundled model, whose file has been compared with the program's: it needs no check.
+    /// Returns whether it is the bundled model, whose file has been compared with the program's: it needs no check.
     pub(crate) fn is_bundled(&self) -> bool {
         self.name == bundled::NAME && self.place.is_none()
     }

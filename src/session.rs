@@ -273,12 +273,12 @@ impl Session {
         &self.messages
     }
 
-    /// What the model may call.
+    /// Returns what the model may call.
     pub fn tools(&self) -> &Tools {
         &self.tools
     }
 
-    /// What writes the prompts.
+    /// Returns what writes the prompts.
     pub fn template(&self) -> &ChatTemplate {
         self.prompts.writer.template(!self.tools.is_empty())
     }
@@ -412,7 +412,7 @@ impl Session {
         self.selector.select(&self.tools, &self.messages, &self.options)
     }
 
-    /// What answers calls of `find_tools`, if the prompt has it.
+    /// Returns what answers calls of `find_tools`, if the prompt has it.
     pub(crate) fn finder(&self) -> Option<Finder> {
         select::finds_tools(&self.tools, &self.options).then(|| self.selector.finder(&self.tools))
     }

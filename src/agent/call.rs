@@ -95,7 +95,7 @@ impl CallState {
         self
     }
 
-    /// What is wrong with the call, if anything is.
+    /// Returns what is wrong with the call, if anything is.
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self.outcome {
             Some(CallOutcome::Failed { fault, .. }) => Some(fault),

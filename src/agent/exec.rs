@@ -223,7 +223,7 @@ impl Executor {
         self.given.insert(name.into(), result.into());
     }
 
-    /// Whether it knows how to run a tool, or has its result.
+    /// Returns whether it knows how to run a tool, or has its result.
     pub(crate) fn can_run(&self, tool: &Tool) -> bool {
         tool.exec.is_some()
             || self.functions.contains_key(&tool.name)
@@ -231,7 +231,7 @@ impl Executor {
             || self.remote(&tool.name).is_some()
     }
 
-    /// What runs the tool of that name in another place.
+    /// Returns what runs the tool of that name in another place.
     fn remote(&self, name: &str) -> Option<&dyn Remote> {
         self.remote.as_deref().filter(|remote| remote.has(name))
     }
@@ -264,7 +264,7 @@ impl Executor {
         self.run_approved(tools, calls, &refusals, cancel, on_end)
     }
 
-    /// Whether it only gives the results of a recording.
+    /// Returns whether it only gives the results of a recording.
     pub(crate) fn repeats(&self) -> bool {
         self.recorded.is_some()
     }
@@ -364,7 +364,7 @@ impl Executor {
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
-    /// What a call comes to without anything being run.
+    /// Returns what a call comes to without anything being run.
     fn settled(
         &self,
         tools: &Tools,

@@ -255,7 +255,7 @@ fn too_many(call: &ToolCall, most: usize) -> Failure {
     Failure::new(FailureKind::Refused, message)
 }
 
-/// Whether a call is left to the caller of the run.
+/// Returns whether a call is left to the caller of the run.
 fn left_open(result: &Result<String, Failure>) -> bool {
     matches!(result, Err(Failure { kind: FailureKind::LeftOpen, .. }))
 }

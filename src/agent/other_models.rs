@@ -121,7 +121,7 @@ impl Fallbacks {
     }
 }
 
-/// What a fallback model sees of a conversation: the instructions, and everything from the last question on.
+/// Returns what a fallback model sees of a conversation: the instructions, and everything from the last question on.
 pub(super) fn recent(messages: &[Message]) -> Vec<Message> {
     let question = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
     let system = messages[..question].iter().filter(|message| message.role == Role::System);

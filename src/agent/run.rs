@@ -460,7 +460,7 @@ pub(super) fn doubt(call: &ParsedCall) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with a call, if anything is.
+/// Returns what is wrong with a call, if anything is.
 pub(super) fn fault(call: &ParsedCall, tools: &crate::Tools) -> Option<Fault> {
     if call.is_runnable() {
         return None;

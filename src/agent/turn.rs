@@ -77,12 +77,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it is how the model wrote the call that is at fault.
+    /// Returns whether it is how the model wrote the call that is at fault.
     pub(crate) fn is_the_models(self) -> bool {
         matches!(self, Fault::Format | Fault::UnknownTool | Fault::Schema)
     }
 
-    /// Whether another call in its place may go well.
+    /// Returns whether another call in its place may go well.
     pub(crate) fn is_recoverable(self) -> bool {
         self != Fault::Tool
     }

@@ -60,7 +60,7 @@ impl Comparison {
         [&self.before, &self.after].map(|side| side.as_ref().map_or_else(ToString::to_string, Clone::clone))
     }
 
-    /// Whether it became significantly worse.
+    /// Returns whether it became significantly worse.
     pub(crate) fn is_drop(&self) -> bool {
         self.difference.0 < 0.0 && self.p_holm < LEVEL
     }
@@ -148,7 +148,7 @@ fn configurations<'a>(summary: &Summary<'a>) -> Vec<&'a Configuration> {
     summary.configurations.iter().map(|one| one.configuration).collect()
 }
 
-/// Whether these configurations allow a comparison.
+/// Returns whether these configurations allow a comparison.
 pub(crate) fn belong(before: &[Configuration], after: &[Configuration]) -> bool {
     let (before, after): (Vec<_>, Vec<_>) = (before.iter().collect(), after.iter().collect());
     pairs(&before, &after).iter().any(|(before, after)| before.is_ok() && after.is_ok())

@@ -135,7 +135,7 @@ impl Configuration {
         u64::from_str_radix(digits, 16).unwrap_or(0)
     }
 
-    /// Whether both can use one loaded model with its template and format.
+    /// Returns whether both can use one loaded model with its template and format.
     pub(crate) fn shares_session(&self, other: &Configuration) -> bool {
         let key = |one: &Configuration| {
             (one.model_sha256.clone(), one.model.clone(), one.template_sha256.clone(), one.format_declaration.clone())

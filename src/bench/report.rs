@@ -101,7 +101,7 @@ fn text(text: &str) -> String {
     text.replace(char::is_control, " ").replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// What the templates take: all of report.json, and what only people need.
+/// Returns what the templates take: all of report.json, and what only people need.
 fn figures(summary: &Summary<'_>) -> Value {
     let plan = &summary.run.plan;
     let has = |key: &str| summary.configurations.iter().any(|one| one.scores.get(key).is_some());

@@ -95,7 +95,7 @@ impl<'a> Journal<'a> {
         Journal { directory, kept, progress, on_progress }
     }
 
-    /// Whether this answer is missing.
+    /// Returns whether this answer is missing.
     fn lacks(&self, question: &Question<'_>) -> bool {
         !self.kept.contains(&(question.case.id.clone(), question.configuration.id.clone(), question.repeat))
     }

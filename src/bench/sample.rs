@@ -94,12 +94,12 @@ impl Sample {
         (&self.case, &self.config, self.repeat)
     }
 
-    /// Whether a threshold decided that it has no call. What looks like one was not executed.
+    /// Returns whether a threshold decided that it has no call. What looks like one was not executed.
     pub(crate) fn is_held_to_text(&self) -> bool {
         self.decided == Some(Decided::Text)
     }
 
-    /// Whether something failed: another attempt may give an answer.
+    /// Returns whether something failed: another attempt may give an answer.
     pub(crate) fn broke(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| !failure.prompt_too_long)
     }

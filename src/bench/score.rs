@@ -165,7 +165,7 @@ pub(crate) fn example_tool(case: &Case, calls: &[ScoredCall], prompt: &str) -> O
     written.find(|name| !own.contains(*name) && !asked(name)).map(str::to_owned)
 }
 
-/// Whether a text has a name as calls are written: in quotes, in brackets, or before arguments.
+/// Returns whether a text has a name as calls are written: in quotes, in brackets, or before arguments.
 fn is_written(name: &str, text: &str) -> bool {
     text.match_indices(name).any(|(at, _)| {
         text[..at].ends_with(['"', '\'', '`', '<', '[', '=', ' ', '\n'])

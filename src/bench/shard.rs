@@ -115,7 +115,7 @@ pub(crate) fn differences(plans: [&Plan; 2]) -> Vec<Difference> {
     pairs.map(|((name, a), (_, b))| Difference { name, values: [a, b] }).collect()
 }
 
-/// What determines a run.
+/// Returns what determines a run.
 fn properties(plan: &Plan) -> Vec<(&'static str, String)> {
     let all = |value: &dyn Fn(&Configuration) -> String| {
         let values: BTreeSet<String> = plan.configurations.iter().map(value).collect();
@@ -189,7 +189,7 @@ pub(crate) fn merge(
     Ok(whole)
 }
 
-/// What must not change between shards, and may change where a run is resumed.
+/// Returns what must not change between shards, and may change where a run is resumed.
 fn versions(plan: &Plan) -> [(&'static str, String); 3] {
     [
         ("callwright's version", plan.callwright.clone()),

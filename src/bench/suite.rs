@@ -97,7 +97,7 @@ impl Case {
         }
     }
 
-    /// Whether a call is needed.
+    /// Returns whether a call is needed.
     pub(crate) fn needs_call(&self) -> bool {
         self.expected != Expected::NoCall
     }

@@ -78,8 +78,8 @@ pub struct ConfigurationSummary<'a> {
 }
 
 impl ConfigurationSummary<'_> {
-    /// What a threshold of the decision to call would achieve, on the first answer to each case; `None` where too few
-    /// answers have a probability.
+    /// Returns what a threshold of the decision to call would achieve, on the first answer to each case; `None` where
+    /// too few answers have a probability.
     pub(crate) fn calibration(&self) -> Option<&Calibration> {
         let calibrate = || {
             let first = self.samples.iter().filter(|one| one.sample.repeat == 0);

@@ -116,7 +116,7 @@ impl AgentOptions {
         given.into_iter().find(|(given, _)| *given).map(|(_, name)| name)
     }
 
-    /// What a run has at its disposal; the executor is taken out of the input.
+    /// Returns what a run has at its disposal; the executor is taken out of the input.
     pub fn agent(&self, input: &mut Input, model: &ModelOptions, tools_needed: bool) -> Result<Agent> {
         let mut executor = std::mem::take(&mut input.executor);
         let given = self.results(&input.tools)?;

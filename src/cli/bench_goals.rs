@@ -68,7 +68,7 @@ fn tell_broken(directory: &RunDirectory) -> bool {
     false
 }
 
-/// Whether all configurations reach the thresholds of --fail-under.
+/// Returns whether all configurations reach the thresholds of --fail-under.
 fn thresholds(goals: &Goals, summary: &Summary<'_>) -> bool {
     let mut met = true;
     for (wanted, key) in &goals.fail_under {

@@ -251,7 +251,7 @@ fn with_default(arg: Arg, values: Vec<String>) -> Arg {
     arg.required(false).default_values(values.into_iter().map(|value| &*value.leak()))
 }
 
-/// Whether an option can have a default.
+/// Returns whether an option can have a default.
 fn settable(arg: &Arg) -> bool {
     arg.get_long().is_some()
         && !arg.is_hide_set()

@@ -66,7 +66,7 @@ pub struct GenerationOptions {
 }
 
 impl GenerationOptions {
-    /// Whether calls in other forms are executed like those in the format.
+    /// Returns whether calls in other forms are executed like those in the format.
     pub fn trusts_other_forms(&self) -> bool {
         self.other_forms == Some(OtherForms::Read)
     }

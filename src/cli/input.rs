@@ -141,7 +141,7 @@ impl ConversationOptions {
         self.prompt.as_deref().or(self.prompt_option.as_deref())
     }
 
-    /// Whether there may be tools, as far as is known before any file is read.
+    /// Returns whether there may be tools, as far as is known before any file is read.
     pub fn may_have_tools(&self) -> bool {
         !self.tools.files.is_empty() || self.mcp.is_some() || self.messages.is_some()
     }
@@ -472,7 +472,7 @@ impl ModelOptions {
         })
     }
 
-    /// What models.toml says of the model.
+    /// Returns what models.toml says of the model.
     pub fn entry(&self) -> Result<ModelEntry> {
         let models = Models::load(self.models.as_deref())?;
         find(&models, self.model.as_deref().unwrap_or(BUNDLED), &self.hub())

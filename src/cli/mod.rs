@@ -192,7 +192,7 @@ fn say(text: std::fmt::Arguments<'_>) {
     let _ = err.write_fmt(text).and_then(|()| err.flush());
 }
 
-/// Whether the reader closed the output, which is not a failure.
+/// Returns whether the reader closed the output, which is not a failure.
 fn broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

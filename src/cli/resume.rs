@@ -90,7 +90,7 @@ pub fn run(args: ResumeArgs) -> Result<u8> {
     run::go(*run_args, Some(Resumed { path, journal, decisions }))
 }
 
-/// Whether a message is an answer without calls.
+/// Returns whether a message is an answer without calls.
 fn is_answer(message: &callwright::message::Message) -> bool {
     message.role == callwright::message::Role::Assistant && message.tool_calls.is_empty()
 }

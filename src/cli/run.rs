@@ -273,8 +273,8 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     Ok((session, agent))
 }
 
-/// What the reader of a run's text should know about it; the exit status. `answer` says what to do with calls that wait
-/// for their results.
+/// Returns what the reader of a run's text should know about it; the exit status. `answer` says what to do with calls
+/// that wait for their results.
 pub fn tell_run(outcome: &Outcome, session: &Session, answer: &str) -> u8 {
     for note in &outcome.notes {
         notice(&note.message);

@@ -7,8 +7,8 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-/// What can change how a terminal shows what comes after it, beside line breaks and tabs: control characters, and what turns the
-/// direction of text.
+/// Returns what can change how a terminal shows what comes after it, beside line breaks and tabs: control characters,
+/// and what turns the direction of text.
 pub fn is_control(c: char) -> bool {
     let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || c.is_control() && !matches!(c, '\n' | '\t')
@@ -50,7 +50,7 @@ pub fn stderr() -> Screen<io::Stderr> {
     Screen { colour: colour(&out), plain: true, out }
 }
 
-/// Whether a stream shows colours.
+/// Returns whether a stream shows colours.
 pub fn colour(stream: &impl anstream::stream::RawStream) -> bool {
     anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never
 }
@@ -109,8 +109,8 @@ fn with_colours(text: &str) -> String {
     whole + &shown(rest)
 }
 
-/// Whether a text is nothing but escapes of the program's own styles, which come by themselves: bold, dim, the colours of its words,
-/// and their end. None of them hides what comes after it.
+/// Returns whether a text is nothing but escapes of the program's own styles, which come by themselves: bold, dim, the
+/// colours of its words, and their end. None of them hides what comes after it.
 fn is_own(mut text: &str) -> bool {
     const OWN: [&str; 9] = ["0", "1", "2", "31", "32", "33", "34", "35", "36"];
     while !text.is_empty() {

@@ -67,7 +67,7 @@ impl Piped {
         Piped(receiver)
     }
 
-    /// Whether the first byte or the end arrives in time.
+    /// Returns whether the first byte or the end arrives in time.
     fn begins(&self) -> bool {
         self.0.recv_timeout(PATIENCE).is_ok()
     }

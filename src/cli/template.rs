@@ -161,7 +161,7 @@ fn show(name: &str) -> Result<u8> {
     Ok(DONE)
 }
 
-/// Whether a file is a GGUF. A pipe is none, and can be read only once.
+/// Returns whether a file is a GGUF. A pipe is none, and can be read only once.
 fn is_gguf(path: &Path) -> bool {
     if !path.is_file() {
         return false;

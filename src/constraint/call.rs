@@ -135,7 +135,7 @@ impl Call {
         self.completion.as_ref().map(|completion| spell(tokens, last, completion))
     }
 
-    /// Whether it has to be closed now, with `left` tokens remaining.
+    /// Returns whether it has to be closed now, with `left` tokens remaining.
     pub(super) fn is_due(&self, left: usize, tokens: &Tokens, last: &[Token]) -> bool {
         let Some(completion) = self.completion.as_ref().filter(|completion| !completion.is_empty()) else {
             return false;
@@ -172,7 +172,7 @@ impl Call {
         Ok(mask)
     }
 
-    /// Whether a token fits; a token that `ends` the turn fits if the call may end here.
+    /// Returns whether a token fits; a token that `ends` the turn fits if the call may end here.
     pub(super) fn fits(&mut self, token: Token, ends: bool, tokens: &Tokens) -> bool {
         let short = |digits: &Digits| digits.allows(tokens.vocabulary.bytes(token));
         match ends {
@@ -182,7 +182,7 @@ impl Call {
         }
     }
 
-    /// Whether all these tokens fit, one after the other.
+    /// Returns whether all these tokens fit, one after the other.
     pub(super) fn goes_on_with(&mut self, run: &[Token], tokens: &Tokens) -> bool {
         if let [token] = *run {
             return self.fits(token, false, tokens);
@@ -191,17 +191,17 @@ impl Call {
         !ids.is_empty() && self.matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len())
     }
 
-    /// Whether it may end here.
+    /// Returns whether it may end here.
     pub(super) fn may_end(&mut self) -> bool {
         is_complete(&mut self.matcher)
     }
 
-    /// Whether it ends in a number, which more digits would change.
+    /// Returns whether it ends in a number, which more digits would change.
     pub(super) fn ends_in_number(&self) -> bool {
         self.digits.as_ref().is_some_and(Digits::in_number)
     }
 
-    /// Whether nothing more can follow.
+    /// Returns whether nothing more can follow.
     pub(super) fn is_over(&self) -> bool {
         self.matcher.is_stopped() && self.matcher.stop_reason().is_ok()
     }

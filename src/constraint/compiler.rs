@@ -288,7 +288,7 @@ fn created<T: Send + 'static>(
     created.unwrap_or_else(|ended| Err(ended.to_string())).map_err(|why| grammar_error(&why))
 }
 
-/// Whether a grammar may end here.
+/// Returns whether a grammar may end here.
 pub(super) fn is_complete(matcher: &mut Matcher) -> bool {
     matcher.stop_reason().is_ok() && (matcher.is_stopped() || matcher.is_accepting().unwrap_or(false))
 }

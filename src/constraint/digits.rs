@@ -68,7 +68,7 @@ impl Digits {
         bytes.iter().for_each(|byte| self.take(*byte));
     }
 
-    /// Whether no number would be too long with these bytes.
+    /// Returns whether no number would be too long with these bytes.
     pub(super) fn allows(&self, bytes: &[u8]) -> bool {
         if !bytes.iter().any(u8::is_ascii_digit) {
             return true;
@@ -80,12 +80,12 @@ impl Digits {
         })
     }
 
-    /// Whether any token could make a number too long; tokens have few digits.
+    /// Returns whether any token could make a number too long; tokens have few digits.
     pub(super) fn is_near(&self) -> bool {
         self.digits * 2 > MOST || self.number == Number::Exponent
     }
 
-    /// Whether the text ends in a number, which more digits would change.
+    /// Returns whether the text ends in a number, which more digits would change.
     pub(super) fn in_number(&self) -> bool {
         self.digits > 0
     }
@@ -123,7 +123,7 @@ impl Digits {
         }
     }
 
-    /// Whether the text ends with what is sought in its last `length` bytes, which are then used up.
+    /// Returns whether the text ends with what is sought in its last `length` bytes, which are then used up.
     fn ends_with(&mut self, byte: u8, length: usize, is_sought: impl Fn(&[u8]) -> bool) -> bool {
         if length == 0 {
             return false;
@@ -140,7 +140,7 @@ impl Digits {
     }
 }
 
-/// Whether a byte may occur in JSON outside strings.
+/// Returns whether a byte may occur in JSON outside strings.
 fn may_be_json(byte: u8) -> bool {
     byte.is_ascii_digit() || b" \t\r\n[]{},:\"+-.eEtrufalsn".contains(&byte)
 }

@@ -41,7 +41,7 @@ impl Masks {
     }
 }
 
-/// Whether a token matches [`TEXTS`].
+/// Returns whether a token matches [`TEXTS`].
 fn is_text(bytes: &[u8]) -> bool {
     let plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | 0..=0x1F | 0x7F);
     !bytes.is_empty() && bytes.iter().all(plain) && std::str::from_utf8(bytes).is_ok()

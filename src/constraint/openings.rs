@@ -127,7 +127,7 @@ impl Openings {
         self.misspelled = Trigger::new(&self.misspellings.iter().collect::<Vec<_>>(), false).ok();
     }
 
-    /// Whether the text would begin like the marker, or look like one, after [`Openings::forbid`].
+    /// Returns whether the text would begin like the marker, or look like one, after [`Openings::forbid`].
     pub(super) fn is_forbidden(&self, bytes: &[u8]) -> bool {
         let Some(misspelled) = &self.misspelled else { return false };
         if misspelled.look(bytes).is_some() {
@@ -180,7 +180,8 @@ impl Openings {
     }
 }
 
-/// What looks like the beginning of a marker: the sign before its first word, the word, and the first letter of the next one.
+/// Returns what looks like the beginning of a marker: the sign before its first word, the word, and the first letter of
+/// the next one.
 ///
 /// A model that wants to call, and must not, goes around the marker: with more signs, another case, spaces between the words, or fewer
 /// letters in the later ones.

@@ -108,7 +108,7 @@ impl Constraint<'_> {
         Ok(false)
     }
 
-    /// Whether the answer may go on with a text, or end if it is empty.
+    /// Returns whether the answer may go on with a text, or end if it is empty.
     pub(crate) fn fits(&mut self, text: &[u8]) -> bool {
         let only_calls = self.only_calls();
         let Phase::Call(call) = &mut self.phase else { return true };
@@ -121,12 +121,12 @@ impl Constraint<'_> {
         usize::try_from(token.0).ok().and_then(|index| words.get(index)).is_some_and(|word| word.end)
     }
 
-    /// Whether the answer must not end yet, although no grammar requires this.
+    /// Returns whether the answer must not end yet, although no grammar requires this.
     fn must_go_on(&self) -> bool {
         matches!(self.phase, Phase::Text(_) | Phase::Thinking(_)) && self.rules.calls == Calls::Required && !self.called
     }
 
-    /// Whether the answer may only contain calls.
+    /// Returns whether the answer may only contain calls.
     pub(super) fn only_calls(&self) -> bool {
         // The grammars of an answer that a threshold decides about allow text after calls.
         self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required && !self.by_threshold
@@ -216,7 +216,7 @@ impl Constraint<'_> {
         }
     }
 
-    /// Whether so much text has been written that no call may begin.
+    /// Returns whether so much text has been written that no call may begin.
     fn is_too_late(&self) -> bool {
         let (Phase::Text(length), Some(most)) = (&self.phase, self.rules.max_preamble) else { return false };
         // The tokens of the marker itself are no text before it, except the one that completes it.

@@ -198,7 +198,7 @@ impl LlamaEngine {
         self.new_context(tokens, kind)
     }
 
-    /// Whether the sequence is in a short context with flash attention.
+    /// Returns whether the sequence is in a short context with flash attention.
     fn is_short(&self) -> bool {
         let is_short = |context: &Context| context.is_flash_attention() && context.room() <= SHORT_CONTEXT;
         self.can_move && self.context.as_ref().is_some_and(is_short)
@@ -529,7 +529,7 @@ impl Engine for LlamaEngine {
 }
 
 impl LoadOptions {
-    /// Whether layers are on a GPU.
+    /// Returns whether layers are on a GPU.
     fn is_on_gpu(&self) -> bool {
         self.gpu_layers != Some(0) && has_gpu()
     }
@@ -563,7 +563,7 @@ impl CacheType {
     }
 }
 
-/// Whether long prompts are read in another context than answers.
+/// Returns whether long prompts are read in another context than answers.
 fn moves(model: &LlamaModel, options: &LoadOptions) -> bool {
     // Only for these types is flash attention the faster one: with 8 bits it takes four times as long.
     let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
@@ -572,12 +572,12 @@ fn moves(model: &LlamaModel, options: &LoadOptions) -> bool {
     options.flash_attention == FlashAttention::Auto && fast && model.size() >= SMALL && can_truncate(model)
 }
 
-/// Whether a sequence of the model can drop its last tokens.
+/// Returns whether a sequence of the model can drop its last tokens.
 fn can_truncate(model: &LlamaModel) -> bool {
     !model.is_recurrent() && !model.is_hybrid()
 }
 
-/// What was read of earlier prompts, if the options keep any.
+/// Returns what was read of earlier prompts, if the options keep any.
 fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: bool) -> Option<Arc<PromptCache>> {
     if options.vocabulary_only || (options.prompt_cache.is_none() && options.prompt_memory == 0) {
         return None;

@@ -156,7 +156,7 @@ impl Memory {
         Some((gain, entry))
     }
 
-    /// Whether an entry does what one of `tokens` would.
+    /// Returns whether an entry does what one of `tokens` would.
     fn covers(&self, tokens: &[Token], can_truncate: bool) -> bool {
         self.0
             .iter()

@@ -93,7 +93,7 @@ pub(crate) fn measured_counts() -> Vec<super::MeasuredThreads> {
     Vec::new()
 }
 
-/// Whether this build can keep layers on a GPU: no.
+/// Returns whether this build can keep layers on a GPU: no.
 pub(crate) fn has_gpu() -> bool {
     false
 }
@@ -109,7 +109,7 @@ pub(crate) fn exit_now(status: i32) -> ! {
 /// There is no llama.cpp that could fail.
 pub(crate) fn report_failures() {}
 
-/// What to do about a build that leaves vector units of this CPU unused: nothing.
+/// Returns what to do about a build that leaves vector units of this CPU unused: nothing.
 pub(crate) fn slow_build_notice() -> Option<String> {
     None
 }

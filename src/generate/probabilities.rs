@@ -57,7 +57,7 @@ impl Probabilities {
         self.found.borrow_mut().push(TokenProbability { token: likely(token, logprob), top_logprobs });
     }
 
-    /// What was added since the last time.
+    /// Returns what was added since the last time.
     pub(crate) fn take(&self) -> Vec<TokenProbability> {
         self.found.take()
     }

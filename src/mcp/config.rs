@@ -58,7 +58,7 @@ pub(super) enum Approved {
 }
 
 impl Approved {
-    /// Whether the tool of that name on the server is among them.
+    /// Returns whether the tool of that name on the server is among them.
     pub(super) fn has(&self, tool: &str) -> bool {
         match self {
             Approved::None => false,

@@ -14,7 +14,7 @@ pub(super) fn text(result: &CallToolResult) -> String {
     parts.join("\n")
 }
 
-/// Whether a text has the structured content: as JSON, or as the only value in it.
+/// Returns whether a text has the structured content: as JSON, or as the only value in it.
 fn has(text: &str, structured: &Value) -> bool {
     let same = |value: &Value| match value {
         Value::String(string) => string == text,
@@ -46,7 +46,7 @@ fn block(block: &ContentBlock) -> String {
     }
 }
 
-/// What is in place of data in base64.
+/// Returns what is in place of data in base64.
 fn placeholder(what: &str, kind: &str, data: &str) -> String {
     format!("[{what}: {kind}, {} bytes, which are not shown]", data.trim_end_matches('=').len() * 3 / 4)
 }

@@ -44,7 +44,7 @@ impl Watch {
         self.seen(|seen| seen.cut.clone())
     }
 
-    /// What was not reported before, in words.
+    /// Returns what was not reported before, in words.
     pub(super) fn report(&self) -> Option<String> {
         self.seen(|seen| {
             let (stray, new) = (seen.stray, seen.stray > seen.reported);

@@ -143,7 +143,7 @@ impl<'a> Download<'a> {
         self.link(&blob, &pointer, &metadata)
     }
 
-    /// What the hub says of the file. Only what is said here is downloaded.
+    /// Returns what the hub says of the file. Only what is said here is downloaded.
     fn metadata(&self) -> std::result::Result<Metadata, Failed> {
         let Answer { response, file } = self.get(&self.repo.url(self.name), Some("bytes=0-0"))?;
         let (commit, etag) = file.ok_or_else(|| Failed::Strange("the header x-repo-commit is missing".to_owned()))?;
@@ -327,7 +327,7 @@ impl<'a> Download<'a> {
         }
     }
 
-    /// What the repository has instead of the requested file.
+    /// Returns what the repository has instead of the requested file.
     fn others(&self) -> Option<String> {
         let files = self.files().ok()?;
         let ggufs: Vec<&str> = files.iter().map(String::as_str).filter(|name| name.ends_with(".gguf")).collect();

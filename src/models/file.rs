@@ -178,7 +178,7 @@ impl File<'_> {
         Ok(entries)
     }
 
-    /// What is wrong with a key or its value. A key of a model may belong into its `sampling`.
+    /// Returns what is wrong with a key or its value. A key of a model may belong into its `sampling`.
     fn of_field(&self, error: toml::de::Error) -> Error {
         let names = |message: &str| message.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
         let message = error.message().to_owned();

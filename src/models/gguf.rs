@@ -41,7 +41,7 @@ pub(crate) struct ChatTemplate<'a> {
 }
 
 impl ChatTemplate<'_> {
-    /// Whether the template mentions tools.
+    /// Returns whether the template mentions tools.
     pub(crate) fn mentions_tools(&self) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         self.source.match_indices("tools").any(|(at, found)| {

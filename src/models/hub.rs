@@ -82,7 +82,7 @@ impl HubFile {
         names.into_iter().enumerate().map(|(i, name)| (name, self.sha256.get(i).map(String::as_str))).collect()
     }
 
-    /// Whether both name the same file; one of them may omit the commit.
+    /// Returns whether both name the same file; one of them may omit the commit.
     pub(super) fn same_file(&self, other: &HubFile) -> bool {
         let revision = self.revision == other.revision || other.revision == "main";
         self.repo == other.repo && self.file == other.file && revision
@@ -312,7 +312,7 @@ impl Hub {
     }
 }
 
-/// Whether `text` is a sha256 in lower-case hexadecimal.
+/// Returns whether `text` is a sha256 in lower-case hexadecimal.
 pub(super) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -362,7 +362,8 @@ pub(super) mod verify {
         ))
     }
 
-    /// Whether the content of a file in the cache is in the folder of the same repository. A link may lead anywhere.
+    /// Returns whether the content of a file in the cache is in the folder of the same repository. A link may lead
+    /// anywhere.
     fn is_in_cache(path: &Path, blob: &Path) -> bool {
         let is_repository =
             |folder: &&Path| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("models--"));

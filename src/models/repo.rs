@@ -99,7 +99,7 @@ impl Hub {
     }
 }
 
-/// Whether a file of a repository is a model, or the first shard of one.
+/// Returns whether a file of a repository is a model, or the first shard of one.
 fn is_model(file: &str) -> bool {
     let name = Path::new(file).file_name().and_then(|name| name.to_str()).unwrap_or(file);
     name.ends_with(".gguf")
@@ -107,7 +107,7 @@ fn is_model(file: &str) -> bool {
         && shard_of(name).is_none_or(|shard| shard.index == 1)
 }
 
-/// Whether a file's path names the quantization, as a whole word: `Q4_K` is not `Q4_K_M`.
+/// Returns whether a file's path names the quantization, as a whole word: `Q4_K` is not `Q4_K_M`.
 fn has_quant(file: &str, quant: &str) -> bool {
     let (file, quant) = (file.to_ascii_lowercase(), quant.to_ascii_lowercase());
     let ends = |at: usize| !file[at..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');

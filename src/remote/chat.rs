@@ -135,7 +135,7 @@ fn as_openai(message: &mut Value) {
 }
 
 impl Writer {
-    /// What an event of a chat says.
+    /// Returns what an event of a chat says.
     pub(super) fn read(&mut self, value: &Value) -> Said {
         // Others are further answers to the same question, which nobody asked for.
         let choices = value["choices"].as_array().into_iter().flatten();
@@ -262,7 +262,7 @@ impl Writer {
     }
 }
 
-/// Whether a text is JSON, as a call's arguments are at their end.
+/// Returns whether a text is JSON, as a call's arguments are at their end.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }

@@ -132,7 +132,7 @@ fn prompt_token(number: i64) -> Token {
     Token(PROMPT | i32::try_from(number & 0xff_ffff).unwrap_or_default())
 }
 
-/// What an item of the stream says.
+/// Returns what an item of the stream says.
 fn reader<'a>(server: &'a Server, writer: &'a mut Writer) -> impl FnMut(Item) -> Result<Said> + 'a {
     let mut read = |value: &Value| if server.named.chat { writer.read(value) } else { raw::read(value) };
     move |item| match item {

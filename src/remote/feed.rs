@@ -131,7 +131,8 @@ impl Feed {
         self.pieces.push_back(text.into());
     }
 
-    /// What comes next: a whole piece, or a byte within one; empty at the answer's end, `None` after an interruption.
+    /// Returns what comes next: a whole piece, or a byte within one; empty at the answer's end, `None` after an
+    /// interruption.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
         match self.pieces.front() {
             Some(piece) if self.begun => Some(piece.iter().take(1).copied().collect()),
@@ -145,7 +146,7 @@ impl Feed {
         self.stream = None;
     }
 
-    /// Whether an answer is being read, or has ended.
+    /// Returns whether an answer is being read, or has ended.
     pub(super) fn is_open(&self) -> bool {
         self.stream.is_some() || self.end.is_some() || !self.pieces.is_empty()
     }

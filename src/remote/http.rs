@@ -313,7 +313,7 @@ fn event(value: Value, url: &str) -> Item {
     }
 }
 
-/// What a server says is wrong.
+/// Returns what a server says is wrong.
 fn text_of(error: &Value) -> String {
     let text = error.get("message").unwrap_or(error);
     let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);

@@ -134,7 +134,7 @@ pub(super) fn seed_of(seed: u64) -> Value {
     Value::from(seed & 0x7fff_ffff)
 }
 
-/// What an event of a completion says.
+/// Returns what an event of a completion says.
 pub(super) fn read(value: &Value) -> Said {
     if let Some(text) = value.get("content").and_then(Value::as_str) {
         let limit = value["stop_type"] == "limit" || value["stopped_limit"] == true || value["truncated"] == true;

@@ -211,7 +211,7 @@ pub(crate) fn models(url: &str) -> Result<Vec<String>> {
     Ok(models)
 }
 
-/// What a server says of each of its models; nothing if it does not list them.
+/// Returns what a server says of each of its models; nothing if it does not list them.
 fn listed(http: &Http) -> Result<Vec<Value>> {
     let mut list = http.get(Path::Api("models"))?.unwrap_or_default();
     let models = list.get_mut("data").and_then(Value::as_array_mut);

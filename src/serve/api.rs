@@ -235,9 +235,9 @@ async fn one(inbox: Inbox) -> Result<Whole, Refusal> {
 
 /// How a dialect writes a stream of events.
 trait Dialect: Send + 'static {
-    /// What is sent before the first update.
+    /// Returns what is sent before the first update.
     fn begin(&mut self) -> Vec<Sse>;
-    /// What is sent for an update of the answer with this number; nothing follows the last one's end.
+    /// Returns what is sent for an update of the answer with this number; nothing follows the last one's end.
     fn update(&mut self, number: usize, update: Update) -> Vec<Sse>;
 }
 

@@ -76,7 +76,7 @@ impl Guard {
         Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
     }
 
-    /// Whether a client may call this server so. An address cannot be made to resolve to another one.
+    /// Returns whether a client may call this server so. An address cannot be made to resolve to another one.
     fn is_own(&self, name: &str) -> bool {
         name.eq_ignore_ascii_case("localhost")
             || name.parse::<IpAddr>().is_ok()
@@ -111,7 +111,7 @@ fn host_name(host: &str) -> Option<&str> {
     (!name.is_empty() && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))).then_some(name)
 }
 
-/// Whether an origin is that of the pages of a host.
+/// Returns whether an origin is that of the pages of a host.
 fn is_of(origin: &str, host: &str) -> bool {
     let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))

@@ -316,7 +316,7 @@ impl Chat {
         options
     }
 
-    /// Whether a call is streamed only once it is complete.
+    /// Returns whether a call is streamed only once it is complete.
     pub(super) fn holds_calls(&self, default: StreamArguments) -> bool {
         self.own.stream_arguments.unwrap_or(default) == StreamArguments::Complete
     }

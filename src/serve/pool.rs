@@ -173,7 +173,7 @@ impl Pool {
         self.slots.iter().filter_map(load).collect()
     }
 
-    /// Whether a model is loaded.
+    /// Returns whether a model is loaded.
     pub(super) fn is_loaded(&self, slot: &Slot) -> bool {
         lock(&slot.host).is_some()
     }
@@ -262,7 +262,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What clients call a model: its name, or the name of its file.
+/// Returns what clients call a model: its name, or the name of its file.
 fn id(name: &str) -> String {
     if let Some((_, model)) =
         name.split_once('#').filter(|(address, model)| address.contains("://") && !model.is_empty())

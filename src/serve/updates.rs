@@ -145,12 +145,12 @@ pub(super) struct Inbox {
 pub(super) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// What is raised, as long as it is there.
+    /// Returns what is raised, as long as it is there.
     pub(super) fn flag(&self) -> Weak<AtomicBool> {
         Arc::downgrade(&self.0)
     }
 
-    /// What is raised.
+    /// Returns what is raised.
     pub(super) fn raised(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

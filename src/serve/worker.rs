@@ -49,7 +49,7 @@ impl Shared {
     }
 }
 
-/// What a request has in common with others.
+/// Returns what a request has in common with others.
 pub(super) fn kind(work: &Work) -> Kind {
     let hash = |value: &dyn Fn(&mut DefaultHasher)| {
         let mut hasher = DefaultHasher::new();

@@ -152,7 +152,7 @@ impl Session {
         if is_whole(options) { Vec::new() } else { [&options.stop[..], &self.turn_markers].concat() }
     }
 
-    /// What reads an answer while it is generated.
+    /// Returns what reads an answer while it is generated.
     fn reader<'a>(
         &self,
         request: &'a AnswerRequest,
@@ -304,12 +304,12 @@ fn marker_tokens(engine: &dyn Engine, format: &Format) -> Vec<String> {
     engine.model().control_tokens.iter().filter(in_marker).cloned().collect()
 }
 
-/// Whether a grammar holds the answer as a whole.
+/// Returns whether a grammar holds the answer as a whole.
 fn is_whole(options: &Options) -> bool {
     options.grammar.is_some() && options.constrain != Mode::Off
 }
 
-/// What looks for repetitions in an answer; none where nothing is looked for.
+/// Returns what looks for repetitions in an answer; none where nothing is looked for.
 fn repeats(request: &AnswerRequest) -> Option<Repeats<'_>> {
     let options = &request.options;
     let response = || options.response_format.as_ref().map(|wanted| &wanted.schema);
@@ -319,7 +319,7 @@ fn repeats(request: &AnswerRequest) -> Option<Repeats<'_>> {
     (options.loop_guard && !unknown).then(|| Repeats::new(&request.tools, schema))
 }
 
-/// What an answer cost by the prices of a million tokens, if there are any.
+/// Returns what an answer cost by the prices of a million tokens, if there are any.
 fn cost(prices: Option<(f64, f64)>, usage: &Usage) -> f64 {
     let (prompt, answer) = prices.unwrap_or_default();
     (usage.prompt_tokens as f64 * prompt + usage.completion_tokens as f64 * answer) / 1e6
@@ -339,7 +339,7 @@ fn finish_reason(ended: &Ended, stopped: bool, no_calls: bool) -> FinishReason {
     }
 }
 
-/// What cut an answer off.
+/// Returns what cut an answer off.
 fn cut(engine: &dyn Engine, ended: &Ended, generation: &Generation, options: &Options) -> Cut {
     match ended.end {
         _ if ended.closed_from.is_some() || ended.shortage.is_reported() => Cut::Constraint,

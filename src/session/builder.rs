@@ -48,7 +48,7 @@ impl SessionBuilder {
         self
     }
 
-    /// What the model may call; by default nothing.
+    /// Returns what the model may call; by default nothing.
     pub fn tools(mut self, tools: Tools) -> SessionBuilder {
         self.tools = Some(tools);
         self

@@ -33,7 +33,7 @@ impl Compiling {
         self.coming = std::thread::Builder::new().name("compiler".to_owned()).spawn(make).ok();
     }
 
-    /// Whether it is being made.
+    /// Returns whether it is being made.
     pub(super) fn is_coming(&self) -> bool {
         self.coming.is_some()
     }

@@ -89,13 +89,14 @@ pub(super) fn rules(options: &Options) -> Rules {
     }
 }
 
-/// Whether an answer has a constraint.
+/// Returns whether an answer has a constraint.
 pub(super) fn is_constrained(tools: &Tools, options: &Options) -> bool {
     let nothing = tools.is_empty() && options.grammar.is_none();
     !nothing && (options.constrain != Mode::Off || is_dormant(options))
 }
 
-/// Whether the constraint waits until a threshold decides: without a grammar for calls, an answer can still be required to have none.
+/// Returns whether the constraint waits until a threshold decides: without a grammar for calls, an answer can still be
+/// required to have none.
 fn is_dormant(options: &Options) -> bool {
     options.constrain == Mode::Off
         && options.no_call_below.is_some()
@@ -136,7 +137,7 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
     }
 }
 
-/// What of the options an engine cannot do, if there is anything.
+/// Returns what of the options an engine cannot do, if there is anything.
 pub(super) fn unavailable(engine: &dyn Engine, options: &Options) -> Option<String> {
     if engine.samples() { needs_logits(!engine.can_begin_answer(), options) } else { unknown_tokens(engine, options) }
 }
@@ -175,7 +176,7 @@ fn unknown_tokens(engine: &dyn Engine, options: &Options) -> Option<String> {
     })
 }
 
-/// What cannot be constrained is an error in strict mode, and reported otherwise.
+/// Returns what cannot be constrained is an error in strict mode, and reported otherwise.
 fn without<'c>(options: &Options, error: Error) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
     if options.constrain == Mode::Strict {
         return Err(error);
@@ -220,14 +221,14 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Whether a notice reports it.
+    /// Returns whether a notice reports it.
     pub(crate) fn is_reported(&self) -> bool {
         self.no_room || self.cut_off
     }
 }
 
-/// What is wrong with an answer that has to fit a grammar or a schema, and is no call: that it was cut off, or what of
-/// its schema it does not fit, which the grammar may not enforce.
+/// Returns what is wrong with an answer that has to fit a grammar or a schema, and is no call: that it was cut off, or
+/// what of its schema it does not fit, which the grammar may not enforce.
 pub(super) fn misfits(options: &Options, answer: &[u8], shortage: &Shortage) -> Vec<String> {
     let schema = match (&options.grammar, &options.response_format) {
         (None, None) => return Vec::new(),

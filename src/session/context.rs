@@ -216,7 +216,7 @@ impl Cuts {
         self.results.is_empty() && self.dropped.is_empty()
     }
 
-    /// What the model is shown of a conversation.
+    /// Returns what the model is shown of a conversation.
     fn shown(&self, messages: Arc<Vec<Message>>) -> Shown {
         if self.is_empty() {
             return Shown { messages, places: Vec::new() };

@@ -86,19 +86,19 @@ impl CallCount {
         self.release(event)
     }
 
-    /// What was held back, and the event after it.
+    /// Returns what was held back, and the event after it.
     fn release(&mut self, event: Event) -> Vec<Event> {
         let mut events = self.held.take().unwrap_or_default();
         events.push(event);
         events
     }
 
-    /// Whether the open call is the beginning of one that was made.
+    /// Returns whether the open call is the beginning of one that was made.
     fn may_repeat(&self) -> bool {
         self.once && self.made.keys().any(|made| made.starts_with(&self.open))
     }
 
-    /// Whether there are enough.
+    /// Returns whether there are enough.
     pub(crate) fn enough(&self) -> bool {
         self.ended >= self.most
     }
@@ -113,7 +113,7 @@ impl CallCount {
         self.most
     }
 
-    /// Whether the answer was ended at a call that it had made before, which is not part of it.
+    /// Returns whether the answer was ended at a call that it had made before, which is not part of it.
     pub(super) fn dropped(&self) -> bool {
         self.once && self.repeated.is_some()
     }

@@ -36,7 +36,7 @@ impl Deciding {
     }
 }
 
-/// Whether the model decides whether an answer has a call.
+/// Returns whether the model decides whether an answer has a call.
 fn decides(request: &AnswerRequest) -> bool {
     let options = &request.options;
     !request.tools.is_empty() && options.tool_choice == ToolChoice::Auto && options.grammar.is_none()

@@ -380,7 +380,7 @@ pub(crate) fn call_hash(call: &ToolCall) -> String {
 }
 
 impl Outcome {
-    /// What all models took together, and each of them.
+    /// Returns what all models took together, and each of them.
     pub(crate) fn usage(&self) -> Value {
         let mut total = ModelUsage { model: String::new(), answers: 0, usage: Usage::default() };
         self.models.iter().for_each(|spent| total.add(spent.usage));

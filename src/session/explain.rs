@@ -30,7 +30,7 @@ pub(super) struct NoCall {
 }
 
 impl NoCall {
-    /// What can be seen of an answer to a question that has no call; `None` where no call was to be expected.
+    /// Returns what can be seen of an answer to a question that has no call; `None` where no call was to be expected.
     pub(super) fn of(format: &Format, base: bool, request: &AnswerRequest, reply: &Reply) -> Option<NoCall> {
         let (content, raw, ended) = (&reply.message.content, &reply.raw, reply.finish_reason);
         let options = &request.options;
@@ -138,7 +138,8 @@ impl NoCall {
         )
     }
 
-    /// What may help, the likeliest first. The format may have been `added` to the prompt, and the tools may be `many`.
+    /// Returns what may help, the likeliest first. The format may have been `added` to the prompt, and the tools may be
+    /// `many`.
     fn to_try(&self, added: bool, many: bool) -> Vec<String> {
         let mut next = Vec::new();
         if self.base {
@@ -169,7 +170,7 @@ fn floor(probability: f64) -> f64 {
     (probability * 100.0).floor() / 100.0
 }
 
-/// Whether a text has a tool's name in it, which is no ordinary word.
+/// Returns whether a text has a tool's name in it, which is no ordinary word.
 fn names(text: &str, name: &str) -> bool {
     let ordinary = name.chars().all(char::is_lowercase) || name.chars().skip(1).all(char::is_lowercase);
     let part = |c: char| c.is_alphanumeric() || c == '_';

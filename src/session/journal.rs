@@ -5,9 +5,10 @@
 use super::Session;
 use super::event::{PendingCall, call_hash};
 use super::record::{self, Entry};
+use crate::agent::turn::Status;
 use crate::engine::scripted::{Recorder, read_lines};
 use crate::error::Location;
-use crate::message::{Conversation, Message, ToolCall, messages_to_json};
+use crate::message::{Conversation, Message, Role, ToolCall, messages_to_json};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -119,6 +120,9 @@ impl Journal {
             journal.unknown = open.begun;
             journal.messages.push(open.message);
             journal.messages.extend(open.results);
+        } else if journal.messages.last().is_some_and(|last| last.role == Role::Assistant) {
+            // The program ended between the last answer and the report of the end.
+            journal.finished.get_or_insert_with(|| Status::Done.to_string());
         }
         Ok(journal)
     }
@@ -174,11 +178,9 @@ mod tests {
     use super::*;
     use crate::agent::Agent;
     use crate::agent::exec::Approval;
-    use crate::agent::turn::Status;
     use crate::constraint::Mode;
     use crate::engine::ModelInfo;
     use crate::engine::scripted::ScriptedEngine;
-    use crate::message::Role;
     use crate::tool::Tools;
     use std::sync::{Arc, Mutex};
 

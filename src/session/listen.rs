@@ -82,7 +82,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Whether the answer ends here.
+    /// Returns whether the answer ends here.
     pub(super) fn is_over(&self) -> bool {
         self.calls.enough() || self.stops.found() || self.ended_by_text || self.looped.is_some()
     }
@@ -92,7 +92,7 @@ impl<'a> Listener<'a> {
         self.looped.as_ref()
     }
 
-    /// Whether a stop text ended the answer.
+    /// Returns whether a stop text ended the answer.
     pub(super) fn stopped(&self) -> bool {
         self.stops.found()
     }

@@ -92,7 +92,7 @@ impl ToolChoice {
     }
 }
 
-/// What says which tools are allowed: of the Responses API the choice itself.
+/// Returns what says which tools are allowed: of the Responses API the choice itself.
 fn allowed_tools(choice: &Value) -> Option<&Value> {
     let flat = || choice.get("type").is_some_and(|kind| kind == "allowed_tools").then_some(choice);
     choice.get("allowed_tools").or_else(flat)

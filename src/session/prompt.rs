@@ -108,8 +108,8 @@ pub(crate) struct PromptWriter {
 }
 
 impl PromptWriter {
-    /// What writes the prompts of a model with these templates, and what is worth knowing of that once there are tools.
-    /// Without a format it is the one that fits the template: see [`format_for`].
+    /// Returns what writes the prompts of a model with these templates, and what is worth knowing of that once there
+    /// are tools. Without a format it is the one that fits the template: see [`format_for`].
     pub(super) fn new(
         engine: &dyn Engine,
         templates: ChatTemplates,
@@ -244,7 +244,7 @@ impl PromptWriter {
         limited
     }
 
-    /// Whether the chat template writes one call per turn, and calls may be made.
+    /// Returns whether the chat template writes one call per turn, and calls may be made.
     pub(super) fn one_call(&self, request: &AnswerRequest) -> bool {
         self.section.is_none()
             && request.shown_tools().is_some()
@@ -265,7 +265,7 @@ impl PromptWriter {
         })
     }
 
-    /// What the prompt writes of the answer: the head of the assistant's turn, and reasoning that it opens.
+    /// Returns what the prompt writes of the answer: the head of the assistant's turn, and reasoning that it opens.
     pub(super) fn prompt_tail(&self, request: &AnswerRequest, written: &Written) -> String {
         if self.format.reasoning.is_none() {
             return String::new();
@@ -323,15 +323,15 @@ impl PromptWriter {
         }
     }
 
-    /// Whether a prompt ends where reasoning has just begun.
+    /// Returns whether a prompt ends where reasoning has just begun.
     fn opens_reasoning(&self, prompt: &str) -> bool {
         let start = self.format.reasoning.as_ref().and_then(|around| around.start.text()).unwrap_or_default().trim();
         !start.is_empty() && prompt.trim_end().ends_with(start)
     }
 }
 
-/// What must not be taken for markup where it is in a text: the model's control tokens, and what the template and the
-/// format write.
+/// Returns what must not be taken for markup where it is in a text: the model's control tokens, and what the template
+/// and the format write.
 fn reserved(model: &ModelInfo, template: &ChatTemplate, format: &Format, overlaid: bool) -> Result<Reserved> {
     // User-defined tokens are markup only where the template or the format writes them: others are mere
     // abbreviations, such as the HTML tags in some vocabularies.
@@ -344,7 +344,7 @@ fn reserved(model: &ModelInfo, template: &ChatTemplate, format: &Format, overlai
     Reserved::new(model.control_tokens.clone(), user_defined, markers)
 }
 
-/// What the user should know of the templates of a model.
+/// Returns what the user should know of the templates of a model.
 pub(super) fn notices(model: &ModelInfo, templates: &ChatTemplates) -> Vec<String> {
     let mut notices = Vec::new();
     if templates.is_built_in() {

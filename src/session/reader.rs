@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         self.parser.closing();
     }
 
-    /// Whether the answer was ended because it repeats itself.
+    /// Returns whether the answer was ended because it repeats itself.
     pub(super) fn is_looped(&self) -> bool {
         self.listener.looped().is_some()
     }

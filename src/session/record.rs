@@ -73,7 +73,7 @@ struct Request {
     turn_markers: Vec<String>,
 }
 
-/// What recordings that do not say it were made with.
+/// Returns what recordings that do not say it were made with.
 fn yes() -> bool {
     true
 }
@@ -171,7 +171,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Whether one is made.
+    /// Returns whether one is made.
     pub(crate) fn is_made(&self) -> bool {
         self.recorder.is_some()
     }
@@ -206,7 +206,7 @@ impl Recording {
     }
 }
 
-/// What records a session from now on in the file at `path`.
+/// Returns what records a session from now on in the file at `path`.
 pub(super) fn recorder(session: &Session, path: &Path) -> Result<Recorder> {
     let options = &session.options;
     let template = session.template();

@@ -113,7 +113,7 @@ impl<'a> Repeats<'a> {
         Some(found)
     }
 
-    /// Whether the schema of the string that is being written, or of the list that it is in, asks for it.
+    /// Returns whether the schema of the string that is being written, or of the list that it is in, asks for it.
     fn is_asked_for(&self) -> bool {
         match &self.call {
             // A tool that nobody offered has no schema.
@@ -123,7 +123,7 @@ impl<'a> Repeats<'a> {
     }
 }
 
-/// Whether a schema asks for a long text, or for many items, where `json` ends.
+/// Returns whether a schema asks for a long text, or for many items, where `json` ends.
 fn asks(schema: &Schema, json: &str) -> bool {
     let (steps, in_string) = place(json);
     let list = steps.split_last().filter(|(last, _)| **last == Step::Item);

@@ -80,7 +80,7 @@ impl Selector {
         tools
     }
 
-    /// What is reported of the tools in a prompt, where not all are there and others are than before.
+    /// Returns what is reported of the tools in a prompt, where not all are there and others are than before.
     pub(super) fn report(&mut self, shown: &Arc<Tools>, tools: &Tools, options: &Options) -> Option<SelectedTools> {
         // A request for one call may have other tools.
         let own = self.last.get_mut().chosen.as_ref().is_some_and(|(.., tools)| Arc::ptr_eq(tools, shown));
@@ -93,7 +93,7 @@ impl Selector {
         new.then_some(selected)
     }
 
-    /// What finds tools by words.
+    /// Returns what finds tools by words.
     pub(super) fn finder(&self, tools: &Arc<Tools>) -> Finder {
         Finder { tools: Arc::clone(tools), ranking: self.ranking(tools) }
     }
@@ -116,7 +116,7 @@ fn most(tools: &Tools, options: &Options) -> Option<usize> {
     options.select_tools.filter(|most| *most < tools.len())
 }
 
-/// Whether the prompt has the tool that brings in others.
+/// Returns whether the prompt has the tool that brings in others.
 pub(super) fn finds_tools(tools: &Tools, options: &Options) -> bool {
     options.find_tools && tools.get(FIND_TOOLS).is_none() && most(tools, options).is_some()
 }

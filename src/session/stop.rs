@@ -16,7 +16,7 @@ impl<'a> Stops<'a> {
         Stops { stops, held: String::new(), shown: 0, found: false }
     }
 
-    /// Whether the answer has ended at a stop text.
+    /// Returns whether the answer has ended at a stop text.
     pub(crate) fn found(&self) -> bool {
         self.found
     }
@@ -26,8 +26,8 @@ impl<'a> Stops<'a> {
         self.shown
     }
 
-    /// What may be shown once `delta` has come. Of several stop texts the one that is complete first ends the answer,
-    /// so that it does not matter in which pieces the text comes.
+    /// Returns what may be shown once `delta` has come. Of several stop texts the one that is complete first ends the
+    /// answer, so that it does not matter in which pieces the text comes.
     pub(crate) fn push(&mut self, delta: &str) -> String {
         if self.found {
             return String::new();
@@ -47,7 +47,7 @@ impl<'a> Stops<'a> {
         shown
     }
 
-    /// What was held back, where no more text follows it at once: the text has ended, or a call begins.
+    /// Returns what was held back, where no more text follows it at once: the text has ended, or a call begins.
     pub(crate) fn release(&mut self) -> String {
         self.shown += self.held.len();
         std::mem::take(&mut self.held)
@@ -58,7 +58,7 @@ impl<'a> Stops<'a> {
 mod tests {
     use super::*;
 
-    /// What is shown of a text, and whether a stop text ended it.
+    /// Returns what is shown of a text, and whether a stop text ended it.
     fn shown(stops: &[&str], pieces: impl IntoIterator<Item = impl AsRef<str>>) -> (String, bool) {
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
         let mut found = Stops::new(&stops);

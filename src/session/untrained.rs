@@ -7,19 +7,19 @@ use crate::format::Format;
 use crate::message::Message;
 use crate::template::{ChatTemplate, Piece, RenderRequest};
 
-/// Whether a text is a special token of the model.
+/// Returns whether a text is a special token of the model.
 pub(super) fn is_token(engine: &dyn Engine, text: &str) -> bool {
     let model = engine.model();
     model.control_tokens.iter().chain(&model.user_defined_tokens).any(|token| token == text)
 }
 
-/// Whether it is known which texts are tokens. A server's vocabulary is not.
+/// Returns whether it is known which texts are tokens. A server's vocabulary is not.
 fn knows_vocabulary(engine: &dyn Engine) -> bool {
     let model = engine.model();
     !engine.samples() && (!model.control_tokens.is_empty() || !model.user_defined_tokens.is_empty())
 }
 
-/// What the user should know where the model's vocabulary lacks markers of the format.
+/// Returns what the user should know where the model's vocabulary lacks markers of the format.
 pub(super) fn notice(engine: &dyn Engine, format: &Format) -> Option<String> {
     if !knows_vocabulary(engine) {
         return None;
@@ -76,12 +76,12 @@ impl Turns {
         Turns { missing, known: !known.is_empty() }
     }
 
-    /// Whether the model has none of the tokens that begin and end turns.
+    /// Returns whether the model has none of the tokens that begin and end turns.
     pub(super) fn is_base(&self) -> bool {
         !self.known && !self.missing.is_empty()
     }
 
-    /// What the user should know of a model without such tokens.
+    /// Returns what the user should know of a model without such tokens.
     pub(super) fn notice(&self, name: &str) -> Option<String> {
         let (subject, are) = listed(&self.missing).filter(|_| self.is_base())?;
         Some(format!(
@@ -126,7 +126,7 @@ pub(crate) fn special_looking(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a text is one token, special or not.
+/// Returns whether a text is one token, special or not.
 fn is_one(engine: &dyn Engine, text: &str) -> bool {
     let count = |text: &str| engine.tokenize(&[Piece { text: text.to_owned(), literal: false }]).map(|all| all.len());
     // A token that begins every sequence is no part of the text.

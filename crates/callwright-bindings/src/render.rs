@@ -120,7 +120,7 @@ pub fn render_variables(given: &str, variables: &Value, now: Option<&str>) -> Re
     source::template(given)?.render_vars(variables, clock(now)?)
 }
 
-/// What the generation prompt adds to the conversation.
+/// Returns what the generation prompt adds to the conversation.
 fn tail(template: &ChatTemplate, request: RenderRequest<'_>, messages: &[Message], text: &str) -> String {
     let request = RenderRequest::default().with(|set| {
         set.messages = messages;

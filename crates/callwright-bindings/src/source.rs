@@ -48,7 +48,7 @@ pub(crate) fn format(given: &str) -> Result<Option<Format>> {
     Format::load(given).map(Some)
 }
 
-/// Whether there can be files.
+/// Returns whether there can be files.
 fn files() -> bool {
     !cfg!(all(target_family = "wasm", target_os = "unknown"))
 }

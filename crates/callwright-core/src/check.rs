@@ -83,7 +83,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the template writes everything that tool calls need, and all calls are read back unchanged.
+    /// Returns whether the template writes everything that tool calls need, and all calls are read back unchanged.
     pub fn sound(&self) -> bool {
         self.lacking().next().is_none()
             && self.problems.is_empty()

@@ -47,7 +47,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether the caller's input is at fault, rather than the run: the program exits with 2 instead of 1.
+    /// Returns whether the caller's input is at fault, rather than the run: the program exits with 2 instead of 1.
     pub fn is_input(self) -> bool {
         !matches!(self, ErrorKind::Hub | ErrorKind::Engine | ErrorKind::Server | ErrorKind::Constraint)
     }
@@ -223,7 +223,7 @@ impl Error {
         &self.0.message
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }

@@ -244,8 +244,8 @@ pub enum Effort {
 }
 
 impl Declaration {
-    /// What the format writes right before each argument of `tools` that is a number, an object or a list, if it writes
-    /// arguments between tags.
+    /// Returns what the format writes right before each argument of `tools` that is a number, an object or a list, if
+    /// it writes arguments between tags.
     #[doc(hidden)]
     pub fn before_json(&self, tools: &[&Tool]) -> Vec<String> {
         match &self.payload {

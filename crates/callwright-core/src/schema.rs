@@ -112,8 +112,8 @@ impl Schema {
         Schema { nodes }
     }
 
-    /// Whether a schema asks for a long text, or for many items, at a place of the value. `true` where that cannot be said
-    /// without resolving references.
+    /// Returns whether a schema asks for a long text, or for many items, at a place of the value. `true` where that
+    /// cannot be said without resolving references.
     pub fn asks(&self, path: &[Step]) -> bool {
         let mut here = Some(0);
         let composed = |id: Id| self.nodes[id].has_any(&COMBINING);
@@ -135,7 +135,7 @@ impl Schema {
         names.find(|name| root.has("properties") && !root.open && !root.members.contains_key(*name))
     }
 
-    /// Whether the schema itself lists its properties, and says nothing of others.
+    /// Returns whether the schema itself lists its properties, and says nothing of others.
     pub(crate) fn is_declared(&self) -> bool {
         self.nodes[0].has("properties") && !self.nodes[0].has("additionalProperties")
     }
@@ -174,7 +174,7 @@ impl Schema {
             .fold(vec![0], |here, step| self.expanded(&here).iter().filter_map(|id| inner(id, step)).collect())
     }
 
-    /// What a schema says of the type together with its references and alternatives.
+    /// Returns what a schema says of the type together with its references and alternatives.
     fn said(&self, id: Id, depth: usize, left: &mut usize) -> Said {
         let node = &self.nodes[id];
         if depth > DEPTH || *left == 0 || !node.is_object {
@@ -224,12 +224,12 @@ pub(crate) fn names(schema: &Schema) -> Vec<String> {
     names.collect()
 }
 
-/// Whether the schema knows a parameter of that name.
+/// Returns whether the schema knows a parameter of that name.
 pub(crate) fn knows(schema: &Schema, name: &str) -> bool {
     schema.expanded(&[0]).iter().any(|id| schema.nodes[*id].members.contains_key(name))
 }
 
-/// Whether the object at `path` has an optional parameter of that name, whatever its other members are.
+/// Returns whether the object at `path` has an optional parameter of that name, whatever its other members are.
 pub(crate) fn is_optional(schema: &Schema, path: &[Step], name: &str) -> bool {
     const DEPENDS: [&str; 3] = ["dependentRequired", "dependentSchemas", "dependencies"];
     let here = schema.expanded(&schema.at(path));
@@ -363,7 +363,7 @@ fn anchors(root: &Value) -> HashMap<&str, &Value> {
     found
 }
 
-/// What one schema says of the type by itself.
+/// Returns what one schema says of the type by itself.
 fn own_types(schema: &Map<String, Value>) -> Types {
     let nullable = schema.get("nullable") == Some(&Value::Bool(true));
     let more = if nullable { Types::NULL } else { Types::default() };

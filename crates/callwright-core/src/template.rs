@@ -254,7 +254,7 @@ impl ChatTemplate {
         }
     }
 
-    /// What the template can write, determined by rendering it; the first call takes a few milliseconds.
+    /// Returns what the template can write, determined by rendering it; the first call takes a few milliseconds.
     pub fn capabilities(&self) -> Capabilities {
         *self.capabilities.get_or_init(|| probe::capabilities(self))
     }

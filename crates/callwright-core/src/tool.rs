@@ -297,7 +297,7 @@ impl Tools {
         kept
     }
 
-    /// Whether a tool has this name or alias.
+    /// Returns whether a tool has this name or alias.
     fn is_taken(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || self.by_alias.contains_key(name)
     }
@@ -317,7 +317,7 @@ impl Tools {
         self.by_name.get(name).or_else(|| self.by_alias.get(name)).copied()
     }
 
-    /// Whether a tool has an alias.
+    /// Returns whether a tool has an alias.
     pub(crate) fn has_aliases(&self) -> bool {
         !self.by_alias.is_empty()
     }
@@ -352,7 +352,7 @@ impl Tools {
         fitting.next().filter(|_| plain(name).next().is_some() && fitting.next().is_none())
     }
 
-    /// Whether a tool's name begins like this, ignoring case and separators.
+    /// Returns whether a tool's name begins like this, ignoring case and separators.
     pub(crate) fn may_begin(&self, begun: &str) -> bool {
         self.iter().any(|tool| {
             let mut name = plain(&tool.name);
@@ -370,7 +370,7 @@ impl Tools {
         self.tools.len()
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Runs tools in another place.
 pub(crate) trait Remote: Send + Sync {
-    /// Whether it runs the tool of that name.
+    /// Returns whether it runs the tool of that name.
     fn has(&self, tool: &str) -> bool;
 
     /// Says what runs the tool, for a person.
@@ -27,8 +27,8 @@ pub(crate) trait Remote: Send + Sync {
         cancel: &AtomicBool,
     ) -> Result<String, Failure>;
 
-    /// What has happened since the last look. `tools` are the session's, and `turn` is the number of the answer that
-    /// comes next, which is the same when the session is repeated from a recording.
+    /// Returns what has happened since the last look. `tools` are the session's, and `turn` is the number of the answer
+    /// that comes next, which is the same when the session is repeated from a recording.
     fn look(&self, turn: usize, tools: &Tools) -> Look;
 }
 

@@ -8,7 +8,7 @@ use crate::bench::exact::Exact;
 use crate::bench::suite::{Case, to_value};
 use serde_json::Value;
 
-/// Whether some answer passes the checker and fits the schemas of the case's tools.
+/// Returns whether some answer passes the checker and fits the schemas of the case's tools.
 ///
 /// It tries the accepted values and the members of an enum. A case without expected calls has such an answer.
 pub(crate) fn reachable(case: &Case) -> bool {

@@ -18,7 +18,7 @@ pub(crate) fn page(title: &str, about: &str, calibration: &Calibration) -> Resul
     render("curve.html", include_str!("curve.html.jinja"), page)
 }
 
-/// What the template takes.
+/// Returns what the template takes.
 pub(super) fn figures(calibration: &Calibration) -> Value {
     let (recall, specificity) = &calibration.held_out;
     // From the lowest threshold, where every answer is a call, to the highest, where none is.

@@ -59,7 +59,7 @@ pub(crate) fn cpu_features() -> Vec<String> {
     features.map(str::to_owned).collect()
 }
 
-/// Whether this build of llama.cpp can keep layers on a GPU.
+/// Returns whether this build of llama.cpp can keep layers on a GPU.
 pub(crate) fn has_gpu() -> bool {
     backend().is_ok_and(LlamaBackend::supports_gpu_offload)
 }
@@ -72,13 +72,14 @@ pub(crate) fn leave() {
     LEAVING.store(true, Ordering::Relaxed);
 }
 
-/// Whether a context is left to the system. It is asked only where there is a context: `has_gpu` would start llama.cpp for a run that
-/// needs none.
+/// Returns whether a context is left to the system. It is asked only where there is a context: `has_gpu` would start
+/// llama.cpp for a run that needs none.
 pub(super) fn is_left() -> bool {
     LEAVING.load(Ordering::Relaxed) && !has_gpu()
 }
 
-/// What to do about a build that does not use this CPU's vector units, such as a generic build; `None` if it uses them.
+/// Returns what to do about a build that does not use this CPU's vector units, such as a generic build; `None` if it
+/// uses them.
 pub(crate) fn slow_build_notice() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
     {

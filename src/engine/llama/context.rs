@@ -264,7 +264,7 @@ impl Context {
         whole.then(|| state::convert(bytes, Layout { sequences: 1, ..self.layout() }))
     }
 
-    /// Whether states can be read and replaced now.
+    /// Returns whether states can be read and replaced now.
     pub(super) fn has_states(&self) -> bool {
         !self.copied
     }
@@ -302,12 +302,12 @@ impl Context {
         whole
     }
 
-    /// Whether it computes attention in full.
+    /// Returns whether it computes attention in full.
     pub(super) fn is_full_attention(&self) -> bool {
         self.shape.flash_attention == sys::LLAMA_FLASH_ATTN_TYPE_DISABLED
     }
 
-    /// Whether it was made with flash attention, without leaving the choice to llama.cpp.
+    /// Returns whether it was made with flash attention, without leaving the choice to llama.cpp.
     pub(super) fn is_flash_attention(&self) -> bool {
         self.shape.flash_attention == sys::LLAMA_FLASH_ATTN_TYPE_ENABLED
     }
@@ -366,8 +366,8 @@ impl Drop for Threadpool {
 type NewPool = unsafe extern "C" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool;
 type FreePool = unsafe extern "C" fn(*mut sys::ggml_threadpool);
 
-/// What makes and frees threads. Both belong to llama.cpp's code for the processor, which the feature `portable` loads at run
-/// time: there they cannot be linked.
+/// Returns what makes and frees threads. Both belong to llama.cpp's code for the processor, which the feature
+/// `portable` loads at run time: there they cannot be linked.
 fn pool_functions() -> Option<(NewPool, FreePool)> {
     // SAFETY: each pointer is null or valid for as long as the program runs, and null is never passed on. llama.cpp promises
     // these signatures for these names.

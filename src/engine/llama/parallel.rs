@@ -267,7 +267,7 @@ impl TurnEnd {
 }
 
 impl State {
-    /// Whether every sequence that is in a turn waits.
+    /// Returns whether every sequence that is in a turn waits.
     fn is_complete(&self) -> bool {
         self.sequences.iter().all(|sequence| !sequence.in_turn || sequence.wanted.is_some())
     }
@@ -292,7 +292,7 @@ impl State {
         prefixes.max_by_key(|(_, length)| *length).unwrap_or_default()
     }
 
-    /// Whether a generating sequence will soon have a longer prefix of `prompt` than any has now.
+    /// Returns whether a generating sequence will soon have a longer prefix of `prompt` than any has now.
     fn prefix_is_coming(&self, prompt: &[Token]) -> bool {
         let coming = self.sequences.iter().filter(|one| one.in_turn).map(|one| common(&one.prompt, prompt)).max();
         coming.is_some_and(|coming| coming >= self.longest_prefix(prompt).1 + WORTH)

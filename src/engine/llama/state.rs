@@ -29,7 +29,7 @@ pub(super) struct Layout {
     pub transposed: bool,
 }
 
-/// Whether a context with this layout reads the state as it is.
+/// Returns whether a context with this layout reads the state as it is.
 pub(super) fn is_for(state: &[u8], to: Layout) -> bool {
     let fits = |part: &Part| {
         let stored = part.values.iter().all(|values| values.transposed == to.transposed);
@@ -184,7 +184,7 @@ fn with_sequences(state: &[u8], parts: &[Part], sequences: usize) -> Option<Vec<
 }
 
 impl Values {
-    /// Whether the values can be stored element by element, or token by token.
+    /// Returns whether the values can be stored element by element, or token by token.
     fn can_be(&self, transposed: bool) -> bool {
         // Several elements may be stored as one, which cannot be taken apart.
         self.transposed == transposed || element_size(self.kind) == Some(self.element)

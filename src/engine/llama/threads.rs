@@ -36,8 +36,8 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// What the options say, or was measured before for such a model on this machine; `size` is the size of its weights in
-    /// bytes.
+    /// Returns what the options say, or was measured before for such a model on this machine; `size` is the size of its
+    /// weights in bytes.
     pub(super) fn new(info: &ModelInfo, size: u64, options: &LoadOptions) -> Threads {
         if options.vocabulary_only {
             // Nothing is decoded.
@@ -122,7 +122,7 @@ fn own_running() -> usize {
     threads.filter(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(runs)).count()
 }
 
-/// What the counts of this machine and this version are remembered by; it follows the model.
+/// Returns what the counts of this machine and this version are remembered by; it follows the model.
 fn machine() -> String {
     let cpu = crate::machine::processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     format!(" on {} cores of {cpu}, llama.cpp {LLAMA}, {}", cores(), env!("CARGO_PKG_VERSION"))

@@ -102,7 +102,7 @@ pub(super) fn check(adapters: &[LoraAdapter], path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a state depends on because of the adapters, and empty without any; `None` if a file cannot be read.
+/// Returns what a state depends on because of the adapters, and empty without any; `None` if a file cannot be read.
 pub(super) fn fingerprint(adapters: &[LoraAdapter]) -> Option<String> {
     let one = |adapter: &LoraAdapter| {
         Some(format!(" lora {} {}", crate::cache::fingerprint(&adapter.file).ok()?, adapter.scale))

@@ -73,7 +73,7 @@ impl Words {
         })
     }
 
-    /// What reads all tokens, and the tokenizer, on any thread.
+    /// Returns what reads all tokens, and the tokenizer, on any thread.
     pub(super) fn vocabulary(&self) -> impl FnOnce() -> Vocabulary + Send + 'static {
         let model = Arc::clone(&self.model);
         move || {
@@ -97,7 +97,7 @@ impl Words {
         }
     }
 
-    /// Whether a token ends the model's turn.
+    /// Returns whether a token ends the model's turn.
     pub(super) fn is_end(&self, token: Token) -> bool {
         (0..self.model.n_vocab()).contains(&token.0) && self.model.vocab().is_eog(LlamaToken(token.0))
     }
@@ -110,7 +110,7 @@ fn read_piece(model: &LlamaModel, token: LlamaToken, into: &mut Vec<u8>) {
     model.vocab().token_to_piece_into(token, into, true, None);
 }
 
-/// What a file says of its model.
+/// Returns what a file says of its model.
 pub(super) fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
     let vocab = model.vocab();
     let text = |token: LlamaToken| match token.0 {

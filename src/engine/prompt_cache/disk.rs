@@ -271,7 +271,7 @@ pub(crate) struct Kept {
     pub used: Option<SystemTime>,
 }
 
-/// What is kept below `root`, the last used first.
+/// Returns what is kept below `root`, the last used first.
 pub(crate) fn list(root: &Path) -> Vec<Kept> {
     let folders = fs::read_dir(root).into_iter().flatten().flatten().map(|folder| folder.path());
     let mut kept: Vec<Kept> = folders

@@ -40,12 +40,12 @@ impl Default for Penalties {
 }
 
 impl Penalties {
-    /// Whether any penalty is set.
+    /// Returns whether any penalty is set.
     pub(crate) fn is_active(&self) -> bool {
         self.counts() || self.dry_multiplier > 0.0
     }
 
-    /// Whether nothing differs from the default.
+    /// Returns whether nothing differs from the default.
     pub(crate) fn is_default(&self) -> bool {
         *self == Penalties::default()
     }

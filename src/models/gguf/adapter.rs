@@ -118,7 +118,7 @@ impl Gguf {
     }
 }
 
-/// Whether the product of two matrices has a tensor's shape.
+/// Returns whether the product of two matrices has a tensor's shape.
 fn fits(name: &str, weight: &Tensor, a: &Tensor, b: &Tensor) -> bool {
     let size = |tensor: &Tensor, dimension: usize| tensor.shape.get(dimension).copied().unwrap_or(1);
     // Experts: a matrix for each.

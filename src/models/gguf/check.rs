@@ -368,7 +368,7 @@ impl Gguf {
     }
 }
 
-/// Whether ggml supports the operation for a tensor of this name and type.
+/// Returns whether ggml supports the operation for a tensor of this name and type.
 ///
 /// Aborts, or reads past the end: products are defined for floating point and the quantisations of weights, sums and
 /// norms only for 32 bits. The loader checks neither.

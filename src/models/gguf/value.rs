@@ -175,7 +175,7 @@ impl Strings {
         self.ends.len()
     }
 
-    /// Whether there are no strings.
+    /// Returns whether there are no strings.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

@@ -42,7 +42,7 @@ fn read(server: &super::Server, bytes: &[u8]) -> Result<(Map<String, Value>, Arc
     Ok((body, server.pool.host(slot, server)?))
 }
 
-/// What the first model's prompts are written with.
+/// Returns what the first model's prompts are written with.
 pub(super) async fn first_props(State(server): Shared) -> Result<Json<Value>, Refusal> {
     blocking(move || {
         let (slot, _) = server.pool.find(None)?;

@@ -35,12 +35,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Whether no request is being read or answered.
+    /// Returns whether no request is being read or answered.
     pub(super) fn is_idle(&self) -> bool {
         self.state.load(Ordering::Relaxed) == IDLE
     }
 
-    /// Whether the server has to do the next step.
+    /// Returns whether the server has to do the next step.
     pub(super) fn is_answering(&self) -> bool {
         self.state.load(Ordering::Relaxed) == ANSWERING
     }
@@ -60,7 +60,7 @@ impl Link {
         self.blocked.store(blocked, Ordering::Relaxed);
     }
 
-    /// Whether the client does not read what is written to it.
+    /// Returns whether the client does not read what is written to it.
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
     }

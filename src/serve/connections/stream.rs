@@ -45,7 +45,7 @@ impl Watched {
         Watched { stream, link, late: None, half_closed: None, look: None, ahead: 0, written: 0 }
     }
 
-    /// What comes after the last byte: the end, once the answer is written, or where the request is not whole.
+    /// Returns what comes after the last byte: the end, once the answer is written, or where the request is not whole.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let cut_off = self.half_closed.is_some_and(|since| since.elapsed() > REST);
         if !self.link.is_blocked() && (self.link.is_idle() || cut_off && !self.link.is_answering()) {

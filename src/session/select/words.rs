@@ -39,7 +39,7 @@ impl Words {
     }
 }
 
-/// Whether a character is of a script that is written without spaces.
+/// Returns whether a character is of a script that is written without spaces.
 fn spaceless(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{0e00}'..='\u{0eff}')
 }

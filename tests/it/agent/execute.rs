@@ -21,6 +21,7 @@ fn execute_question(home: &Path, question: &str, more: &[&str]) -> Ran {
 fn tools(home: &Path, command: &str) -> String {
     let path = home.join("tools.toml");
     let text = std::fs::read_to_string(TOOLS).unwrap();
+    let text = if command.contains("effect") { text.replace("effect = \"read\"\n", "") } else { text };
     std::fs::write(&path, text.replace("command = [\"./tools/weather.sh\"]\ntimeout_s = 5", command)).unwrap();
     path.display().to_string()
 }
@@ -435,4 +436,60 @@ fn a_conversation_that_cannot_be_answered_is_refused_before_the_model_is_loaded(
             .replace(&home.path().display().to_string(), "<home>");
     }
     insta::assert_snapshot!("conversations_that_are_refused", report);
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_run_that_pauses_goes_on_with_the_approval_of_exactly_this_call() {
+    let home = tempfile::tempdir().unwrap();
+    let script = format!("echo x >> {}; echo 21 degrees", home.path().join("ran").display());
+    let tools = tools(home.path(), &format!("command = [\"sh\", \"-c\", {script:?}]\neffect = \"destructive\""));
+    let journal = home.path().join("run.jsonl");
+    let journal = journal.to_str().unwrap();
+    let ran = execute_question(home.path(), "What's the weather in Rome?", &["--tools", &tools, "--save", journal]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(ran.err.contains(&format!("hint: callwright resume {journal} --approve ID")), "{}", ran.err);
+    let pending = ran.err.lines().find(|line| line.contains("it is destructive")).expect("the call that waits");
+    let (id, hash) = (pending.split_whitespace().next().unwrap(), pending.split("hash ").nth(1).unwrap());
+    let hash = hash.split(')').next().unwrap();
+    let resume = |options: &[&str]| run(callwright(home.path()).args(["resume", journal]).args(options));
+    let count = || std::fs::read_to_string(home.path().join("ran")).unwrap_or_default().lines().count();
+    for (options, message) in [
+        (vec!["--approve", "call99999"], "no call \"call99999\" waits for approval\nhint: these wait: "),
+        (vec!["--approve", &format!("{id}=0123")], &format!("the call {id} has the hash {hash}, not 0123")),
+        (vec!["--approve", id, "--deny", id], &format!("the call {id} is named twice")),
+    ] {
+        let refused = resume(&options);
+        assert!(refused.code == 2 && refused.err.contains(message), "{refused:?}");
+    }
+    // Without a decision it pauses again.
+    assert_eq!((resume(&[]).code, count()), (4, 0));
+    let exact = format!("{id}={hash}");
+    let went_on = resume(&["--approve", &exact]);
+    assert!(went_on.code == 0 && went_on.out.contains("← get_weather 21 degrees"), "{went_on:?}");
+    assert_eq!(count(), 1);
+    let ended = resume(&["--approve", id]);
+    assert!(ended.code == 2 && ended.err.contains("no call"), "{ended:?}");
+    assert!(resume(&[]).err.contains("the run has ended: done"));
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn calls_at_the_end_of_a_conversation_are_executed() {
+    let home = tempfile::tempdir().unwrap();
+    let tools = tools(home.path(), "command = [\"echo\", \"21 degrees\"]\neffect = \"destructive\"");
+    let call = serde_json::json!({"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}});
+    let messages = serde_json::json!([
+        {"role": "user", "content": "What's the weather in Rome?"},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+    ]);
+    let file = home.path().join("messages.json");
+    std::fs::write(&file, messages.to_string()).unwrap();
+    let execute = |options: &[&str]| {
+        let file = file.to_str().unwrap();
+        run(callwright(home.path()).args(["run", "--messages", file, "--tools", &tools, "--execute"]).args(options))
+    };
+    assert_eq!(execute(&[]).code, 4);
+    let ran = execute(&["--yes"]);
+    assert!(ran.code == 0 && ran.out.contains("← get_weather 21 degrees"), "{ran:?}");
 }

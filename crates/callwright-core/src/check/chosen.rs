@@ -85,7 +85,7 @@ impl Chosen {
         Ok(declared.filter(|_| is_section()))
     }
 
-    /// What to check.
+    /// Returns what to check.
     pub fn subject<'a>(&'a self, template: &'a ChatTemplate) -> Subject<'a> {
         let mut subject = Subject::new(template, self.format.as_ref());
         subject.section = self.section.as_ref();

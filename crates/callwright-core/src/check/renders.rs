@@ -82,7 +82,8 @@ impl Parts<'_> {
         self.subject.prompt(messages, Some(&script::all()?), true)
     }
 
-    /// What `messages` add to the prompt of the question alone. A call quoted in the tool section does not count.
+    /// Returns what `messages` add to the prompt of the question alone. A call quoted in the tool section does not
+    /// count.
     fn added(&self, messages: &[Message]) -> Result<String> {
         let (short, whole) = (self.prompt(&[question()])?, self.prompt(messages)?);
         Ok(whole[common(&short, &whole)..].to_owned())

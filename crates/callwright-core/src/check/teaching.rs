@@ -21,7 +21,7 @@ pub(super) fn problems(subject: &Subject<'_>, renders: &[Render], trips: &[Round
 /// Variables that every template gets; a name that is nearly one of them is a slip.
 const GIVEN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
 
-/// What may be a mistake, as sentences.
+/// Returns what may be a mistake, as sentences.
 pub(super) fn remarks(subject: &Subject<'_>) -> Result<Vec<String>> {
     let (slips, others): (Vec<String>, Vec<String>) =
         subject.template.unset(&subject.variables).into_iter().partition(|name| meant(name).is_some());
@@ -55,7 +55,7 @@ fn doubled(section: &str) -> Option<usize> {
     section.match_indices("{{").map(|(at, _)| at).find(begins)
 }
 
-/// What the tools add to a prompt.
+/// Returns what the tools add to a prompt.
 fn section(subject: &Subject<'_>) -> Result<Option<String>> {
     let tools = script::all()?;
     let prompt = |tools| subject.prompt(&[question()], tools, true);

@@ -62,7 +62,7 @@ pub(super) fn by_tokens(is_token: &dyn Fn(&str) -> bool) -> Option<(&'static Bui
     Some((builtin, list(&shown)))
 }
 
-/// Whether the format writes calls as the `inferred` one does, and knows all of its other markers.
+/// Returns whether the format writes calls as the `inferred` one does, and knows all of its other markers.
 pub(super) fn explains(format: &Format, inferred: &Format) -> bool {
     let call = |arguments: serde_json::Value| {
         let arguments = Arguments::Object(arguments.as_object().cloned().unwrap_or_default());
@@ -92,7 +92,7 @@ pub(super) fn by_architecture(architecture: &str) -> Option<&'static Builtin> {
     })
 }
 
-/// Whether a text looks like a special token: `<|…|>`, `<｜…｜>`, `<tool_call>`, `[TOOL_CALLS]`.
+/// Returns whether a text looks like a special token: `<|…|>`, `<｜…｜>`, `<tool_call>`, `[TOOL_CALLS]`.
 fn is_special(text: &str) -> bool {
     let angle = text.len() > 2 && text.starts_with('<') && text.ends_with('>');
     let square = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
@@ -122,7 +122,7 @@ pub fn special_tokens(format: &Format) -> Vec<String> {
     tokens
 }
 
-/// Whether only a special token looks like this: `<tool_call>` may also be plain text.
+/// Returns whether only a special token looks like this: `<tool_call>` may also be plain text.
 fn is_reserved(text: &str) -> bool {
     is_special(text)
         && (text.starts_with('[') || text.starts_with("<|") || text.starts_with("<｜") || text.ends_with("|>"))

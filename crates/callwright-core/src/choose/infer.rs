@@ -35,12 +35,12 @@ pub struct Inference {
     pub(crate) headers: Arc<[String]>,
 }
 
-/// What [`Inference::headers`] would be: for a format that is known, the rest need not be inferred.
+/// Returns what [`Inference::headers`] would be: for a format that is known, the rest need not be inferred.
 pub(super) fn headers(template: &ChatTemplate) -> Arc<[String]> {
     remembered(&HEADERS, template, assemble::headers)
 }
 
-/// What a process has made of a template before, or makes of it now.
+/// Returns what a process has made of a template before, or makes of it now.
 fn remembered<T: Clone>(
     known: &Mutex<HashMap<String, T>>,
     template: &ChatTemplate,

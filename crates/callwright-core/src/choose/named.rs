@@ -45,7 +45,7 @@ pub(super) fn format(name: &str) -> Result<Format> {
     })
 }
 
-/// Whether this can only be the name of something built in.
+/// Returns whether this can only be the name of something built in.
 pub fn is_name(name: &str) -> bool {
     !name.contains('/') && !Path::new(name).exists()
 }

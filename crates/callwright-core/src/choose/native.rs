@@ -34,7 +34,7 @@ fn reads_call_of(format: &Format, template: &ChatTemplate, variables: &Map<Strin
     Ok(read_call_of(format, template, variables)?.is_some_and(|parsed| parsed.repairs.is_empty()))
 }
 
-/// Whether a call that the template writes is read back unchanged; without repairs if `strict`.
+/// Returns whether a call that the template writes is read back unchanged; without repairs if `strict`.
 pub(super) fn reads(format: &Format, template: &ChatTemplate, strict: bool) -> bool {
     let read = read_call_of(format, template, &Map::new());
     read.ok().flatten().is_some_and(|parsed| !strict || parsed.repairs.is_empty())

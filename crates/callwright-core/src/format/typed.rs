@@ -34,7 +34,7 @@ impl TaggedCall {
         DEFAULT.into_iter().find(|kind| self.word(kind).is_none())
     }
 
-    /// Whether the word for text also means other types.
+    /// Returns whether the word for text also means other types.
     pub(super) fn shares_text_word(&self) -> bool {
         self.words().iter().any(|(_, types)| types.has(Types::STRING) && *types != Types::STRING)
     }

@@ -422,7 +422,7 @@ fn parts_of(key: &str, value: &Value) -> usize {
     }
 }
 
-/// What the patterns of one schema count as. Where a part is repeated, each repetition has its own states.
+/// Returns what the patterns of one schema count as. Where a part is repeated, each repetition has its own states.
 fn pattern(object: &Map<String, Value>) -> f64 {
     let format = if object.contains_key("format") { FORMAT as f64 } else { 1.0 };
     let Some(pattern) = object.get("pattern").and_then(Value::as_str) else { return format };

@@ -100,8 +100,8 @@ impl Flattening<'_> {
         found
     }
 
-    /// What fits both one of `some` and one of `others`, which come from `keyword`; just `some` if the combinations are
-    /// too many.
+    /// Returns what fits both one of `some` and one of `others`, which come from `keyword`; just `some` if the
+    /// combinations are too many.
     fn joined(&mut self, some: Vec<Flat>, others: &[Flat], path: &str, keyword: &str) -> Vec<Flat> {
         let mut found: Vec<Flat> = Vec::new();
         for (one, other) in some.iter().flat_map(|one| others.iter().map(move |other| (one, other))) {
@@ -118,7 +118,7 @@ impl Flattening<'_> {
         found
     }
 
-    /// What fits both; `None` if nothing does.
+    /// Returns what fits both; `None` if nothing does.
     fn both(&mut self, one: &Flat, other: &Flat) -> Option<Flat> {
         let mut both = one.clone();
         if !one.schema.keys().any(|keyword| restricts(keyword)) {
@@ -185,7 +185,7 @@ fn merged(options: Vec<Flat>) -> Vec<Flat> {
     found
 }
 
-/// Whether all alternatives only list values, and no two list the same one.
+/// Returns whether all alternatives only list values, and no two list the same one.
 fn all_differ(options: &[Flat]) -> bool {
     let mut known = std::collections::HashSet::new();
     options.iter().all(|option| {
@@ -196,7 +196,7 @@ fn all_differ(options: &[Flat]) -> bool {
     })
 }
 
-/// Whether no value fits both, judging by their types and listed values.
+/// Returns whether no value fits both, judging by their types and listed values.
 fn excludes(one: &Flat, other: &Flat) -> bool {
     let kinds = |flat: &Flat| match (flat.schema.get("type"), schema::values(&flat.schema)) {
         (Some(kinds), _) => Some(kinds.clone()),

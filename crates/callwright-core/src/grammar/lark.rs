@@ -78,8 +78,8 @@ fn quoted(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Whether a grammar is to be compiled on a thread with a large stack: the grammar engine recurses from rule to rule, for
-/// each bracket, and for each member in a schema. The answer may be yes for one that does not need it.
+/// Returns whether a grammar is to be compiled on a thread with a large stack: the grammar engine recurses from rule to
+/// rule, for each bracket, and for each member in a schema. The answer may be yes for one that does not need it.
 pub fn is_large(lark: &str) -> bool {
     const BYTES: usize = 64 << 10;
     const LEVELS: usize = 100;

@@ -72,7 +72,7 @@ impl<'f> Dialect<'f> {
         }
     }
 
-    /// Whether a value is read back unchanged: nothing is escaped between custom quotes, or in an unquoted key.
+    /// Returns whether a value is read back unchanged: nothing is escaped between custom quotes, or in an unquoted key.
     fn can_write(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.quote.is_none_or(|quote| !text.contains(quote)),
@@ -92,7 +92,7 @@ impl<'f> Dialect<'f> {
     }
 }
 
-/// Whether a name is valid as a Python keyword argument.
+/// Returns whether a name is valid as a Python keyword argument.
 fn is_parameter(name: &str) -> bool {
     let begins = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
     name.len() <= NAME

@@ -155,7 +155,8 @@ impl Ending {
         ending
     }
 
-    /// Whether a finite value fits, as far as references are concerned. Other contradictions are not checked here.
+    /// Returns whether a finite value fits, as far as references are concerned. Other contradictions are not checked
+    /// here.
     fn ends(&self, schema: &Value) -> bool {
         let Value::Object(object) = schema else { return true };
         if object.contains_key("enum") || object.contains_key("const") {
@@ -171,7 +172,7 @@ impl Ending {
             && (allows_scalar(object) || (self.required(object).iter().all(|(_, member)| self.ends(member))))
     }
 
-    /// What every value must contain, each with its path.
+    /// Returns what every value must contain, each with its path.
     fn required<'s>(&self, object: &'s Map<String, Value>) -> Vec<(String, &'s Value)> {
         let mut found = Vec::new();
         for (name, member, required) in super::tagged::properties(object) {
@@ -233,7 +234,7 @@ impl Ending {
     }
 }
 
-/// Whether a value that is neither an object nor an array may fit.
+/// Returns whether a value that is neither an object nor an array may fit.
 fn allows_scalar(object: &Map<String, Value>) -> bool {
     let is_scalar = |kind: &Value| !matches!(kind.as_str(), Some("object" | "array"));
     match object.get("type") {

@@ -76,7 +76,7 @@ impl Rules {
         self.rule(format!("%json {schema}"))
     }
 
-    /// Whether there is a rule for such a value.
+    /// Returns whether there is a rule for such a value.
     pub(super) fn has_json(&self, schema: &serde_json::Value) -> bool {
         self.known.contains_key(&format!("%json {schema}"))
     }
@@ -137,7 +137,7 @@ impl Rules {
         self.known.retain(|_, name| name[1..].parse::<usize>().is_ok_and(|number| number <= count));
     }
 
-    /// Whether the rules are more text than a grammar may have; what comes then is not written any more.
+    /// Returns whether the rules are more text than a grammar may have; what comes then is not written any more.
     pub(super) fn are_too_long(&self) -> bool {
         self.text.len() > LIMITS.text
     }

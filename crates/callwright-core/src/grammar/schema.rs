@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
-/// Whether a schema's `type` includes `kind`.
+/// Returns whether a schema's `type` includes `kind`.
 pub(super) fn names_type(kinds: &Value, kind: &str) -> bool {
     match kinds {
         Value::Array(several) => several.iter().any(|one| one == kind),
@@ -100,7 +100,7 @@ pub(super) fn whole_counts(schema: &mut Value) {
     });
 }
 
-/// Whether a schema has a keyword somewhere.
+/// Returns whether a schema has a keyword somewhere.
 pub(super) fn mentions(schema: &Value, keyword: &str) -> bool {
     match schema {
         Value::Object(object) => object.contains_key(keyword) || object.values().any(|value| mentions(value, keyword)),
@@ -265,7 +265,7 @@ pub(super) fn compile(schema: &Value) -> Result<(), String> {
     prepared(TopLevelGrammar::from_json_schema(schema.clone()), None).map(drop)
 }
 
-/// Whether the engine's message says that no value fits the schema.
+/// Returns whether the engine's message says that no value fits the schema.
 pub(super) fn is_impossible(complaint: &str) -> bool {
     complaint.contains("Unsatisfiable schema")
 }

@@ -116,8 +116,8 @@ impl Builder<'_> {
         Ok(self.rules.alternatives(&options))
     }
 
-    /// What is written right before the values that are no text, in calls of `tools`. A name that means text in one of
-    /// them is left out.
+    /// Returns what is written right before the values that are no text, in calls of `tools`. A name that means text in
+    /// one of them is left out.
     pub(super) fn before_json(&mut self, tools: &[&Tool], tagged: &TaggedCall) -> Vec<String> {
         let mut keys: Vec<(String, bool)> = Vec::new();
         for tool in tools {
@@ -311,7 +311,7 @@ impl Builder<'_> {
         self.rules.terminal(&format!("{text} {}", literal(end)))
     }
 
-    /// Whether only the text after a closing tag shows that it is one.
+    /// Returns whether only the text after a closing tag shows that it is one.
     fn is_tagged(&self) -> bool {
         matches!(self.format.payload, crate::format::Payload::Tagged(_))
     }
@@ -359,7 +359,7 @@ fn searched(pattern: &str) -> Option<String> {
     schema::compile(&json!({"type": "string", "pattern": pattern})).is_ok().then_some(terminal)
 }
 
-/// Whether a pattern has a `|` outside of groups.
+/// Returns whether a pattern has a `|` outside of groups.
 fn has_alternatives(pattern: &str) -> bool {
     let (mut depth, mut class, mut escaped) = (0usize, false, false);
     for byte in pattern.bytes() {
@@ -450,7 +450,7 @@ fn read_otherwise(expected: Types) -> Vec<&'static str> {
     kinds.into_iter().filter(|(kind, _)| expected.has(*kind)).map(|(_, regex)| regex).collect()
 }
 
-/// Whether one of those matches this text.
+/// Returns whether one of those matches this text.
 fn is_read_otherwise(text: &str, expected: Types) -> bool {
     let text = text.trim();
     let is = |words: [&str; 2]| words.iter().any(|word| text.eq_ignore_ascii_case(word));

@@ -175,8 +175,8 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '-')
 }
 
-/// Whether the first line has `word` as a heading, as in `call_1: …`, `Result (call_1) = …` and `[call_1] …`. An
-/// occurrence alone is not enough: people also ask about calls.
+/// Returns whether the first line has `word` as a heading, as in `call_1: …`, `Result (call_1) = …` and `[call_1] …`.
+/// An occurrence alone is not enough: people also ask about calls.
 fn heads(text: &str, word: &str) -> bool {
     let (line, more) = text.split_once('\n').map_or((text, false), |(line, _)| (line, true));
     line.match_indices(word).any(|(at, _)| {
@@ -188,7 +188,7 @@ fn heads(text: &str, word: &str) -> bool {
     })
 }
 
-/// Whether a text begins with a tool's name in the form of a result.
+/// Returns whether a text begins with a tool's name in the form of a result.
 fn begins(text: &str, name: &str) -> bool {
     let bare = text.trim_start_matches(['[', '`', '*', '"', '<', '(']);
     let rest = bare.strip_prefix(name).filter(|rest| !name.is_empty() && !rest.starts_with(is_word));

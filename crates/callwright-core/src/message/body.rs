@@ -183,7 +183,7 @@ fn advice(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Whether an unused field would have had no effect.
+/// Returns whether an unused field would have had no effect.
 fn asks_nothing(name: &str, value: &Value) -> bool {
     let empty = match value {
         Value::Null | Value::Bool(false) => true,

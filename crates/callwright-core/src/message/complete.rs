@@ -159,7 +159,7 @@ fn moved(result: &Placed, call: &ToolCall, at: usize) -> String {
     )
 }
 
-/// Whether a result names a call that comes later and has no other result after it.
+/// Returns whether a result names a call that comes later and has no other result after it.
 fn comes_before_its_call(result: &Message, rest: &VecDeque<Placed>) -> bool {
     let Some(id) = &result.tool_call_id else { return false };
     let calls = |placed: &Placed| {
@@ -170,7 +170,7 @@ fn comes_before_its_call(result: &Message, rest: &VecDeque<Placed>) -> bool {
     !rest.range(at..).any(answers)
 }
 
-/// Whether the results of parallel calls are in the order of the calls. Every call has its result.
+/// Returns whether the results of parallel calls are in the order of the calls. Every call has its result.
 pub(crate) fn are_in_call_order(messages: &[Message]) -> bool {
     messages.iter().enumerate().all(|(at, message)| {
         let results = messages[at + 1..].iter().take(message.tool_calls.len());

@@ -58,7 +58,7 @@ pub(super) fn content(value: &Value, path: &str, role: Role) -> Content {
     read
 }
 
-/// Whether a list with this element is a list of parts, rather than a result that is a list.
+/// Returns whether a list with this element is a list of parts, rather than a result that is a list.
 fn is_part(value: &Value) -> bool {
     match value {
         Value::String(_) => true,
@@ -147,7 +147,7 @@ fn thought(fields: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// What identifies a part: its file name, media type or address, but never its data.
+/// Returns what identifies a part: its file name, media type or address, but never its data.
 fn detail(fields: &Map<String, Value>) -> Option<String> {
     let inner = fields.values().filter_map(Value::as_object);
     let objects: Vec<&Map<String, Value>> = std::iter::once(fields).chain(inner).collect();

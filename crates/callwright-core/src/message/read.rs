@@ -329,7 +329,7 @@ fn arguments(value: Option<&Value>) -> Arguments {
     }
 }
 
-/// Whether a field is empty: some programs write every field.
+/// Returns whether a field is empty: some programs write every field.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -22,7 +22,7 @@ const WRAPPERS: [&str; 4] = ["response", "body", "result", "data"];
 /// Maximum nesting of them.
 const DEPTH: usize = 4;
 
-/// Whether a text with this beginning may be a response.
+/// Returns whether a text with this beginning may be a response.
 pub(crate) fn may_begin(beginning: &[u8]) -> bool {
     let text = beginning.trim_ascii_start();
     let starts: [&[u8]; 3] = [b"data:", b"event:", b":"];

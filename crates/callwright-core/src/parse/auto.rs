@@ -146,7 +146,7 @@ impl AutoParser {
         best.0
     }
 
-    /// Whether there are valid calls in the text, in that format or in other forms.
+    /// Returns whether there are valid calls in the text, in that format or in other forms.
     fn reads_calls(&self, name: &str, text: &[u8]) -> bool {
         let format = Format::builtin(name).unwrap_or(Format::delimited());
         let Ok(mut parser) = Parser::new(format, self.tools.clone(), self.options.clone()) else { return false };
@@ -208,7 +208,7 @@ impl AutoParser {
     }
 }
 
-/// Whether a marker occurs in the text: for one that varies, a tag of it.
+/// Returns whether a marker occurs in the text: for one that varies, a tag of it.
 fn has(text: &str, marker: &Marker, format: &Format) -> bool {
     let Some(written) = marker.text().map(str::trim) else { return false };
     let is_there = |part: &str| text.contains(part);
@@ -219,7 +219,7 @@ fn has(text: &str, marker: &Marker, format: &Format) -> bool {
         || suffixed.is_some_and(|(before, _)| is_there(before))
 }
 
-/// Whether the letters of a marker occur in the text.
+/// Returns whether the letters of a marker occur in the text.
 fn has_nearly(text: &str, marker: &Marker) -> bool {
     let word = |text: &str| text.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_lowercase()).collect();
     let letters: String = marker.text().map(word).unwrap_or_default();

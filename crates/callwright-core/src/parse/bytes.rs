@@ -106,7 +106,7 @@ impl FlagSets {
         FlagSets { sets: (0..1 << count).map(set).collect(), flags }
     }
 
-    /// Whether the byte has any of the flags.
+    /// Returns whether the byte has any of the flags.
     pub(crate) fn has(&self, byte: u8, mask: u8) -> bool {
         self.flags[usize::from(byte)] & mask != 0
     }

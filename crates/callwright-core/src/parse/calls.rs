@@ -209,8 +209,8 @@ impl Calls {
         self.open.take().map(|open| open.raw).unwrap_or_default()
     }
 
-    /// Whether what follows the open call's start marker is prose, which is about the marker: words in the same line,
-    /// without a name. `in_line` is whether there is text before the marker as well.
+    /// Returns whether what follows the open call's start marker is prose, which is about the marker: words in the same
+    /// line, without a name. `in_line` is whether there is text before the marker as well.
     pub(crate) fn is_prose(&self, tail: &[u8], in_line: bool) -> bool {
         let Some(open) = self.open.as_ref().filter(|open| open.name.is_none() && open.id.is_none() && self.repair)
         else {
@@ -238,7 +238,7 @@ impl Calls {
         }
     }
 
-    /// Whether the open call has not yet reported this departure.
+    /// Returns whether the open call has not yet reported this departure.
     pub(crate) fn is_news(&self, kind: RepairKind) -> bool {
         self.open.as_ref().is_none_or(|open| !open.seen.contains(&kind))
     }
@@ -370,22 +370,22 @@ impl Calls {
         self.tools.clone()
     }
 
-    /// Whether the tools are known.
+    /// Returns whether the tools are known.
     pub(crate) fn has_tools(&self) -> bool {
         self.tools.is_some()
     }
 
-    /// Whether a tool has exactly this name.
+    /// Returns whether a tool has exactly this name.
     pub(crate) fn has_tool(&self, name: &str) -> bool {
         self.tools.as_ref().is_some_and(|tools| tools.get(name).is_some())
     }
 
-    /// Whether this may be the name of a call: it means one of the tools, or they are unknown.
+    /// Returns whether this may be the name of a call: it means one of the tools, or they are unknown.
     pub(crate) fn is_tool(&self, name: &str) -> bool {
         self.tools.as_ref().is_none_or(|tools| names::meant(name, tools).is_some())
     }
 
-    /// Whether the tools are known and this name means one of them.
+    /// Returns whether the tools are known and this name means one of them.
     pub(crate) fn is_known_tool(&self, name: &str) -> bool {
         self.tools.is_some() && self.is_tool(name)
     }
@@ -395,7 +395,7 @@ impl Calls {
         self.tools.as_ref().is_some_and(|tools| names::meant_in_code(name, tools).is_some())
     }
 
-    /// Whether a known tool's name in code begins like this, ignoring case and separators.
+    /// Returns whether a known tool's name in code begins like this, ignoring case and separators.
     pub(crate) fn may_become_tool(&self, begun: &str) -> bool {
         self.tools.as_ref().is_some_and(|tools| names::may_begin_in_code(begun, tools))
     }
@@ -669,7 +669,7 @@ impl Calls {
     }
 }
 
-/// Whether a text in the value looks as if it had the argument `name` in it: `, name:` or `, name=`.
+/// Returns whether a text in the value looks as if it had the argument `name` in it: `, name:` or `, name=`.
 fn mentions_argument(value: &Value, name: &str) -> bool {
     match value {
         Value::String(text) => text.match_indices(name).any(|(at, _)| {

@@ -190,7 +190,7 @@ impl Coercer {
         self.is_unwanted() || self.member && self.state != State::Done
     }
 
-    /// Whether the beginning of the current value does not match the schema.
+    /// Returns whether the beginning of the current value does not match the schema.
     fn is_unwanted(&self) -> bool {
         matches!(self.state, State::HeldText { .. } | State::Word { held: true })
     }
@@ -216,7 +216,7 @@ impl Coercer {
         None
     }
 
-    /// Whether the last member is optional and its schema does not allow `value`.
+    /// Returns whether the last member is optional and its schema does not allow `value`.
     fn is_nothing(&mut self, value: &str) -> bool {
         let Some(root) = self.tools.schema(&self.tool) else { return false };
         self.looked_at += 1;

@@ -278,7 +278,7 @@ pub enum DiagnosticKind {
 }
 
 impl DiagnosticKind {
-    /// Whether it explains why the arguments are not JSON.
+    /// Returns whether it explains why the arguments are not JSON.
     pub(crate) fn tells_of_arguments(&self) -> bool {
         !matches!(
             self,

@@ -152,13 +152,13 @@ pub(super) fn following(text: &str) -> Following {
     Following::Nothing(text.len())
 }
 
-/// Whether a control token ends a turn or begins one.
+/// Returns whether a control token ends a turn or begins one.
 pub(super) fn ends_turn(token: &str) -> bool {
     let names = ["<|im_", "<|eot", "<|eom", "<|end", "<|start", "<|return", "turn", "</s>"];
     !token.contains("call") && !token.contains("tool") && names.iter().any(|name| token.contains(name))
 }
 
-/// Whether the beginning of a line makes what follows on it a part of a list or a block quote.
+/// Returns whether the beginning of a line makes what follows on it a part of a list or a block quote.
 pub(super) fn is_item(line: &str) -> bool {
     let line = line.trim_start();
     let digits = line.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -171,14 +171,14 @@ pub(super) fn is_item(line: &str) -> bool {
         || digits.len() < line.len() && digits.starts_with(['.', ')'])
 }
 
-/// Whether the text ends with a sentence or introduces what follows, so that something new begins.
+/// Returns whether the text ends with a sentence or introduces what follows, so that something new begins.
 pub(super) fn ends_sentence(text: &str) -> bool {
     let text = text.trim_end_matches([' ', '\t', '*', '_']);
     text.is_empty() || text.ends_with(['\n', '.', ':', '!', '?', ')', '>', '。', '：', '！', '？', '…'])
 }
 
-/// Whether the text before a call says that it is an example, a quotation, or not to be run. Only the last paragraph
-/// counts.
+/// Returns whether the text before a call says that it is an example, a quotation, or not to be run. Only the last
+/// paragraph counts.
 pub(super) fn introduces_quotation(before: &str) -> bool {
     let before = before.trim_end();
     // The beginning of the code fence around the call.
@@ -200,7 +200,7 @@ fn phrases() -> &'static [&'static str] {
     })
 }
 
-/// Whether the text has the phrase, as whole words in scripts that separate words.
+/// Returns whether the text has the phrase, as whole words in scripts that separate words.
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && c < '\u{3000}');
     let (first, last) = (phrase.chars().next(), phrase.chars().last());
@@ -220,7 +220,8 @@ impl Sources {
         Sources(texts.iter().map(|text| plain(text)).filter(|text| !text.is_empty()).collect())
     }
 
-    /// Whether one of them has this call: its name and all of its arguments together. Values alone may come from there.
+    /// Returns whether one of them has this call: its name and all of its arguments together. Values alone may come
+    /// from there.
     pub(super) fn have(&self, call: &ParsedCall) -> bool {
         if self.0.is_empty() {
             return false;

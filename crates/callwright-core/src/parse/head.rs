@@ -146,7 +146,7 @@ impl HeadReader {
         self.text.clear();
     }
 
-    /// Whether only white space was read.
+    /// Returns whether only white space was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -198,7 +198,7 @@ impl HeadReader {
         self.finish_roughly(at, self.text.len(), index, None, is_tool)
     }
 
-    /// Whether the text is a name, the end of its quotes, and the end of a tag.
+    /// Returns whether the text is a name, the end of its quotes, and the end of a tag.
     fn is_name_in_tag(&self) -> bool {
         let text = String::from_utf8_lossy(&self.text);
         let name = text.trim_end_matches(['>', '/', '"', '\'', '`', ' ']);

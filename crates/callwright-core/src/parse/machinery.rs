@@ -44,7 +44,7 @@ impl Machinery {
         Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan, end, varied, suffix })
     }
 
-    /// Whether it is known, without building anything, that [`Machinery::new`] does not fail.
+    /// Returns whether it is known, without building anything, that [`Machinery::new`] does not fail.
     pub(crate) fn cannot_fail(declaration: &Declaration) -> bool {
         Markers::are_tame(declaration)
     }

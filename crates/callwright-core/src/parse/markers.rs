@@ -42,12 +42,12 @@ pub(crate) struct Sign {
 }
 
 impl Sign {
-    /// Whether the match includes the beginning of a call.
+    /// Returns whether the match includes the beginning of a call.
     pub(crate) fn is_head(self) -> bool {
         self.exact && self.lookahead == Lookahead::Head
     }
 
-    /// Whether it is a marker only if the name of a known tool follows.
+    /// Returns whether it is a marker only if the name of a known tool follows.
     pub(crate) fn needs_tool(self) -> bool {
         matches!(self.lookahead, Lookahead::Attribute | Lookahead::Recipient)
     }
@@ -265,7 +265,7 @@ impl Contexts {
         Contexts { text, reasoning, structure, string }
     }
 
-    /// Whether the automata are small enough, which need not be built whole to know it.
+    /// Returns whether the automata are small enough, which need not be built whole to know it.
     fn are_tame(&self, declaration: &Declaration) -> bool {
         let all = [&self.text, &self.reasoning, &self.structure, &self.string];
         let size: usize = all.into_iter().flatten().map(|(_, pattern)| pattern.len()).sum();
@@ -274,7 +274,7 @@ impl Contexts {
 }
 
 impl Markers {
-    /// Whether [`Markers::new`] is known not to fail.
+    /// Returns whether [`Markers::new`] is known not to fail.
     pub(crate) fn are_tame(declaration: &Declaration) -> bool {
         Contexts::of(declaration).are_tame(declaration)
     }
@@ -496,7 +496,7 @@ impl Scanner {
         self.begins.run(bytes)
     }
 
-    /// Whether no marker is in `text` or begins in it.
+    /// Returns whether no marker is in `text` or begins in it.
     pub(crate) fn is_clear_of(&self, text: &[u8]) -> bool {
         let mut walk = self.walk();
         let end = text.iter().try_fold(START, |state, &byte| {
@@ -576,7 +576,7 @@ impl Walk<'_> {
         self.info(state).matched_at_end
     }
 
-    /// Whether a match with precedence over those seen is still possible.
+    /// Returns whether a match with precedence over those seen is still possible.
     pub(crate) fn can_go_on(&mut self, state: State) -> bool {
         self.0.as_mut().is_some_and(|(lazy, made)| lazy.can_go_on(made, state))
     }

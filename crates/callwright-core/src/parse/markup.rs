@@ -101,7 +101,7 @@ impl Parser {
         true
     }
 
-    /// Whether a section of calls begins here, which may be quoted as calls are.
+    /// Returns whether a section of calls begins here, which may be quoted as calls are.
     fn begins_section(&mut self, before: &[u8], place: Range<usize>) -> bool {
         let doubt = self.weigh_marked(before);
         self.begin_if_meant(doubt, place, "")
@@ -202,8 +202,8 @@ impl Parser {
         true
     }
 
-    /// Whether a start marker that may also be text is followed by a call. A name at the text's end must be a tool's, or
-    /// the beginning of one; after what the prompt opened, it must be whole.
+    /// Returns whether a start marker that may also be text is followed by a call. A name at the text's end must be a
+    /// tool's, or the beginning of one; after what the prompt opened, it must be whole.
     fn names_a_tool(&self, after: &[u8], found: Found) -> bool {
         let name = String::from_utf8_lossy(after);
         if found.sign.needs_tool() {
@@ -218,7 +218,7 @@ impl Parser {
         self.calls.is_known_tool(name) || !opened && (!self.calls.knows_tools() || self.calls.may_become_tool(name))
     }
 
-    /// Whether a near miss of a section's marker counts: the end of a section follows a call.
+    /// Returns whether a near miss of a section's marker counts: the end of a section follows a call.
     fn is_near_section(&mut self, found: &Found) -> bool {
         let after_call = found.start == 0 && self.text.only_blank_since_call().is_some();
         self.calls.repair && (found.sign.side == Side::SectionStart || after_call)
@@ -232,8 +232,8 @@ impl Parser {
         self.reasoning.separate();
     }
 
-    /// Whether this is a call without a marker: it begins a line, and if it is just a name, it is the name of a tool,
-    /// if the tools are known.
+    /// Returns whether this is a call without a marker: it begins a line, and if it is just a name, it is the name of a
+    /// tool, if the tools are known.
     pub(super) fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
         if !self.text.begins_line(&held[..start]) {
             return false;
@@ -275,7 +275,7 @@ impl Parser {
         }
     }
 
-    /// Whether what looks like a marker inside a call is part of its payload.
+    /// Returns whether what looks like a marker inside a call is part of its payload.
     pub(super) fn is_payload(&self, held: &[u8], found: Found, context: Context) -> bool {
         if found.sign.needs_tool() && !self.names_a_tool(&held[found.end..], found) {
             return true;
@@ -402,7 +402,7 @@ impl Parser {
         other
     }
 
-    /// Whether what follows the open call's start marker is prose about the marker.
+    /// Returns whether what follows the open call's start marker is prose about the marker.
     fn is_prose(&self, tail: &[u8]) -> bool {
         self.calls.is_prose(tail, !self.text.begins_line(&[]))
     }

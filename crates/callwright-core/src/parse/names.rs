@@ -50,13 +50,13 @@ pub(crate) fn meant_in_code<'t>(name: &str, tools: &'t Tools) -> Option<&'t str>
     })
 }
 
-/// Whether a name that means a tool in code may begin like this.
+/// Returns whether a name that means a tool in code may begin like this.
 pub(crate) fn may_begin_in_code(begun: &str, tools: &Tools) -> bool {
     let after = |namespace: &str| begun.strip_prefix(namespace).is_some_and(|rest| tools.may_begin(rest));
     tools.may_begin(begun) || NAMESPACES.iter().any(|namespace| namespace.starts_with(begun) || after(namespace))
 }
 
-/// Whether `key` can be the name of an argument: no markup, no line break, no bracket.
+/// Returns whether `key` can be the name of an argument: no markup, no line break, no bracket.
 pub(crate) fn is_plain(key: &str) -> bool {
     !key.is_empty() && !key.contains(MARKUP)
 }
@@ -90,7 +90,7 @@ fn suffixes(name: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Whether no tool's name has this prefix.
+/// Returns whether no tool's name has this prefix.
 fn is_foreign(prefix: &str, tools: &Tools) -> bool {
     !tools.iter().any(|tool| tool.name.starts_with(prefix))
 }

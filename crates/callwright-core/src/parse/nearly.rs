@@ -15,12 +15,12 @@ fn most(tag: &[u8]) -> usize {
     }
 }
 
-/// Whether `text` begins with the tag or, with damage, nearly so.
+/// Returns whether `text` begins with the tag or, with damage, nearly so.
 pub(crate) fn begins_nearly(text: &[u8], tag: &[u8]) -> bool {
     tag.len() >= LEAST && distance(tag.iter(), text.iter().take(tag.len() + SLACK)) <= most(tag)
 }
 
-/// Whether `text` ends with the tag or, with damage, nearly so.
+/// Returns whether `text` ends with the tag or, with damage, nearly so.
 pub(crate) fn ends_nearly(text: &[u8], tag: &[u8]) -> bool {
     tag.len() >= LEAST && distance(tag.iter().rev(), text.iter().rev().take(tag.len() + SLACK)) <= most(tag)
 }

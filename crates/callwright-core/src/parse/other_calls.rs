@@ -94,7 +94,7 @@ impl Forms {
         *self = Forms { mode: self.mode, form, own: None, trailers, matched, fence, ended_at, said, spelled };
     }
 
-    /// Whether the text is inside a code fence.
+    /// Returns whether the text is inside a code fence.
     pub(super) fn is_in_fence(&self) -> bool {
         self.fence
     }
@@ -105,7 +105,7 @@ impl Forms {
         self.own.is_some().then_some(kind)
     }
 
-    /// Whether the following bytes may belong to the last call.
+    /// Returns whether the following bytes may belong to the last call.
     pub(super) fn expects(&self) -> bool {
         self.own.is_none() && !self.trailers.is_empty()
     }
@@ -237,7 +237,7 @@ impl Parser {
         true
     }
 
-    /// Whether the text from that byte on follows the last call in the same code fence.
+    /// Returns whether the text from that byte on follows the last call in the same code fence.
     fn goes_on(&self, start: usize) -> bool {
         let (text, _) = self.text.tail(TAIL);
         let first = self.text.len() - text.len();
@@ -301,7 +301,8 @@ impl Parser {
         Some((offset, self.text.take_back(start)))
     }
 
-    /// Whether the held bytes are the beginning of a call with a long text as its first argument, which then begins.
+    /// Returns whether the held bytes are the beginning of a call with a long text as its first argument, which then
+    /// begins.
     pub(super) fn begins_long_call(&mut self) -> bool {
         if self.context() != Context::AnyForm || self.held.first() != Some(&b'(') {
             return false;
@@ -378,12 +379,12 @@ impl Parser {
         self.calls.name_in(&*format.machinery().ok()?, payload)
     }
 
-    /// Whether calls of that tool are read in other forms.
+    /// Returns whether calls of that tool are read in other forms.
     fn reads_tool(&self, name: &str) -> bool {
         self.reads_other_forms() && self.calls.is_known_tool(name)
     }
 
-    /// Whether to read a call of that tool. It is reported either way.
+    /// Returns whether to read a call of that tool. It is reported either way.
     fn accept(&mut self, form: u8, name: &str, place: Range<usize>) -> bool {
         let Some(found) = other_forms::form(form) else { return false };
         let read = self.reads_tool(name);
@@ -495,7 +496,8 @@ impl Parser {
         }
     }
 
-    /// Whether the format writes lists of calls right after text, and this one names a known tool and is not quoted.
+    /// Returns whether the format writes lists of calls right after text, and this one names a known tool and is not
+    /// quoted.
     pub(super) fn is_list_in_line(&self, held: &[u8], start: usize) -> bool {
         let quoted = || self.text.before(&held[..start], 1).ends_with(['`', '"', '\'', '(', '[', '{', '=', '\\']);
         self.machinery.plan.is_in_line()

@@ -99,7 +99,7 @@ impl Form {
         section + &escaped(self.start().unwrap_or_default())
     }
 
-    /// Whether one of its calls begins with `text`.
+    /// Returns whether one of its calls begins with `text`.
     fn begins(&self, text: &[u8]) -> bool {
         let build = || {
             let pattern = format!("{}{BLANK}(?:{})", self.opening(), heads(self.format()).join("|"));
@@ -168,7 +168,7 @@ impl Own {
         Own { reserved, payload: declaration.payload.clone() }
     }
 
-    /// Whether calls after this marker are the format's own, with or without mistakes.
+    /// Returns whether calls after this marker are the format's own, with or without mistakes.
     fn has(&self, start: &str, payload: &Payload) -> bool {
         let otherwise = match (&self.payload, payload) {
             (Payload::Json(_) | Payload::Named(_), Payload::Tagged(_)) => true,
@@ -287,7 +287,7 @@ pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
     (before, after)
 }
 
-/// What must follow a start marker for a call: everything up to the name, and the text after it.
+/// Returns what must follow a start marker for a call: everything up to the name, and the text after it.
 fn heads(declaration: &Declaration) -> Vec<String> {
     let head = |form: &str| {
         let mut pattern = String::new();

@@ -127,14 +127,14 @@ pub struct ParsedCall {
 }
 
 impl ParsedCall {
-    /// Whether the call may be handed to a program: it is complete, names a tool, and its arguments are a JSON object.
-    /// It may still not fit that tool.
+    /// Returns whether the call may be handed to a program: it is complete, names a tool, and its arguments are a JSON
+    /// object. It may still not fit that tool.
     pub fn is_whole(&self) -> bool {
         self.complete && !self.name.is_empty() && self.has_object()
     }
 
-    /// Whether the arguments are a JSON object. It may have numbers or duplicate keys that [`Arguments::Object`] cannot
-    /// hold.
+    /// Returns whether the arguments are a JSON object. It may have numbers or duplicate keys that
+    /// [`Arguments::Object`] cannot hold.
     fn has_object(&self) -> bool {
         match &self.arguments {
             Arguments::Object(_) => true,
@@ -142,7 +142,7 @@ impl ParsedCall {
         }
     }
 
-    /// Whether the call may be executed: it is whole and fits its tool.
+    /// Returns whether the call may be executed: it is whole and fits its tool.
     pub fn is_runnable(&self) -> bool {
         self.is_whole() && self.valid
     }

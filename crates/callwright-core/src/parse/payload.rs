@@ -88,10 +88,10 @@ pub(crate) trait PayloadReader: Debug + Send {
     /// The context that determines the possible markers at the next byte.
     fn context(&self) -> Context;
 
-    /// Whether only white space has come.
+    /// Returns whether only white space has come.
     fn is_empty(&self) -> bool;
 
-    /// Whether the payload is complete in a format without end markers: the call ends here.
+    /// Returns whether the payload is complete in a format without end markers: the call ends here.
     fn is_closed(&self) -> bool;
 
     /// The payload ends before offset `at`. `tail` is the text between an open string and the marker in
@@ -106,7 +106,7 @@ pub(crate) trait PayloadReader: Debug + Send {
     /// Text that began at offset `from` or later is not for the user.
     fn forget_text(&mut self, _from: usize, _calls: &mut Calls) {}
 
-    /// Whether the text after the payload is too long to expect an end marker before offset `at`.
+    /// Returns whether the text after the payload is too long to expect an end marker before offset `at`.
     fn is_over(&self, _at: usize) -> bool {
         false
     }
@@ -153,17 +153,17 @@ impl Plan {
         }
     }
 
-    /// Whether calls are in Python notation.
+    /// Returns whether calls are in Python notation.
     pub(crate) fn is_python(&self) -> bool {
         matches!(self, Plan::Python { .. })
     }
 
-    /// Whether the format writes calls right after text.
+    /// Returns whether the format writes calls right after text.
     pub(crate) fn is_in_line(&self) -> bool {
         matches!(self, Plan::Python { in_line: true, .. })
     }
 
-    /// Whether the strings in arguments are those of JSON.
+    /// Returns whether the strings in arguments are those of JSON.
     pub(crate) fn quotes_json(&self) -> bool {
         match self {
             Plan::Json(..) => true,
@@ -172,7 +172,7 @@ impl Plan {
         }
     }
 
-    /// Whether calls are objects whose key is the tool's name.
+    /// Returns whether calls are objects whose key is the tool's name.
     pub(crate) fn is_keyed(&self) -> bool {
         matches!(self, Plan::Json(keys, _) if keys.keyed)
     }

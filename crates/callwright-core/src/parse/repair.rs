@@ -141,12 +141,12 @@ impl Transducer {
         self.parameters.called
     }
 
-    /// Whether the arguments were in one object, `f({"a": 1})`.
+    /// Returns whether the arguments were in one object, `f({"a": 1})`.
     pub(crate) fn is_wrapped(&self) -> bool {
         self.parameters.wrapped
     }
 
-    /// Whether a positional argument had no matching parameter.
+    /// Returns whether a positional argument had no matching parameter.
     pub(crate) fn is_unnamed(&self) -> bool {
         self.parameters.unnamed
     }
@@ -190,7 +190,7 @@ impl Transducer {
         (self.out.text, self.broken, self.state) = (text, broken, State::Done);
     }
 
-    /// Whether output and input have the same notation.
+    /// Returns whether output and input have the same notation.
     pub(crate) fn is_json(&self) -> bool {
         self.dialect == Dialect::Json
     }
@@ -199,7 +199,7 @@ impl Transducer {
         matches!(self.state, State::Done)
     }
 
-    /// Whether no byte of the value has come.
+    /// Returns whether no byte of the value has come.
     pub(crate) fn is_empty(&self) -> bool {
         self.state == State::Value && self.stack.is_empty()
     }
@@ -218,7 +218,7 @@ impl Transducer {
         matches!(self.state, State::String(Quoted { key: false, .. })).then_some(&self.stack)
     }
 
-    /// Whether the quote that ends the open string is damaged: it is unknown where the string was to end.
+    /// Returns whether the quote that ends the open string is damaged: it is unknown where the string was to end.
     pub(crate) fn is_misquoted(&self) -> bool {
         let (State::String(quoted) | State::OwnClosing(quoted, _)) = self.state else { return false };
         let text = self.out.text.trim_end();
@@ -237,7 +237,7 @@ impl Transducer {
         }
     }
 
-    /// Whether a string began or ended with two quotes, one of which belongs to nothing.
+    /// Returns whether a string began or ended with two quotes, one of which belongs to nothing.
     pub(crate) fn has_odd_quotes(&self) -> bool {
         self.odd_quotes
     }

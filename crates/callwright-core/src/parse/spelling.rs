@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// What models write for `▁`.
 const LOWS: [&str; 5] = ["▁", "_", " ", "-", ""];
 
-/// Whether a marker can be written in another way.
+/// Returns whether a marker can be written in another way.
 pub(super) fn varies(declaration: &Declaration) -> bool {
     matches!(&declaration.start, Some(Marker::Literal(text)) if text.contains(BARS))
         && matches!(declaration.payload, Payload::Named(_) | Payload::Tagged(_))

@@ -36,7 +36,7 @@ impl Suffix {
     }
 }
 
-/// Whether this is no suffix, or one like the declared one.
+/// Returns whether this is no suffix, or one like the declared one.
 fn is_suffix(text: &str, declared: &str) -> bool {
     let word = text.strip_prefix(&declared[..1]).unwrap_or(text);
     let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));

@@ -56,7 +56,7 @@ impl Utf8 {
         &self.partial[..self.len]
     }
 
-    /// Whether there is no unfinished character.
+    /// Returns whether there is no unfinished character.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -164,7 +164,7 @@ impl Text {
         self.content.get(from..to).unwrap_or_default()
     }
 
-    /// Whether no text has come since the beginning, or since a call or other markup.
+    /// Returns whether no text has come since the beginning, or since a call or other markup.
     pub(crate) fn is_at_beginning(&self, bytes: &[u8]) -> bool {
         (self.content.is_empty() || self.after != After::Nothing) && bytes.trim_ascii().is_empty()
     }
@@ -244,7 +244,7 @@ impl Text {
         byte.is_ascii_whitespace() || self.separators && self.after == After::Call && matches!(byte, b',' | b';')
     }
 
-    /// Whether the line is not blank after the text and `bytes`.
+    /// Returns whether the line is not blank after the text and `bytes`.
     fn goes_on_line(&self, bytes: &[u8]) -> bool {
         let room = if self.after == After::Call { BLANK - self.blank.len() } else { 0 };
         let skipped = bytes.iter().take(room).take_while(|&&b| self.is_blank(b)).count();
@@ -254,8 +254,8 @@ impl Text {
         }
     }
 
-    /// Whether a line begins after the text and `bytes`, or only white space has come since the beginning or since a
-    /// call.
+    /// Returns whether a line begins after the text and `bytes`, or only white space has come since the beginning or
+    /// since a call.
     pub(crate) fn begins_line(&self, bytes: &[u8]) -> bool {
         !self.goes_on_line(bytes)
     }
@@ -265,7 +265,7 @@ impl Text {
         self.in_line = false;
     }
 
-    /// Whether only white space came.
+    /// Returns whether only white space came.
     pub(crate) fn is_empty(&self) -> bool {
         self.content.is_empty()
     }
@@ -343,7 +343,7 @@ impl Text {
         before.trim_ascii().is_empty().then_some(self.seam.max(from))
     }
 
-    /// Whether the text from that byte on was not sent.
+    /// Returns whether the text from that byte on was not sent.
     pub(crate) fn is_unsent(&self, from: usize) -> bool {
         from >= self.sent
     }
@@ -365,7 +365,7 @@ impl Text {
         self.blank_seam = self.blank.len();
     }
 
-    /// Whether only blanks have come since the beginning of the line or since markup.
+    /// Returns whether only blanks have come since the beginning of the line or since markup.
     pub(crate) fn follows_markup(&self, bytes: &[u8]) -> bool {
         self.at_markup && bytes.iter().all(|b| matches!(b, b' ' | b'\t'))
     }

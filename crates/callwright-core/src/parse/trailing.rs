@@ -62,7 +62,7 @@ impl Trailing {
         }
     }
 
-    /// Whether nothing but white space has come.
+    /// Returns whether nothing but white space has come.
     pub(crate) fn is_empty(&self) -> bool {
         self.text_at.is_none() && self.ticks == 0 && !self.strayed
     }
@@ -85,7 +85,7 @@ impl Trailing {
         self.text_at.take_if(|at| *at >= from)
     }
 
-    /// Whether the text up to offset `at` is too long to expect an end marker.
+    /// Returns whether the text up to offset `at` is too long to expect an end marker.
     pub(crate) fn is_over(&self, at: usize) -> bool {
         self.text_at.is_some_and(|text| at >= text + TEXT)
     }

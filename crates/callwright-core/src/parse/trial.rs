@@ -147,7 +147,7 @@ impl Parser {
         if introduces_quotation(text) { Err(NoCall::Introduced) } else { Ok(Some(Doubt::Form)) }
     }
 
-    /// Whether a call begins here, judging by its evidence. If it does not, this is reported.
+    /// Returns whether a call begins here, judging by its evidence. If it does not, this is reported.
     pub(super) fn begin_if_meant(
         &mut self,
         doubt: Result<Option<Doubt>, NoCall>,
@@ -192,14 +192,14 @@ impl Parser {
         }
     }
 
-    /// Whether reasoning may begin after the text and `before`: `<think>` in a sentence is text.
+    /// Returns whether reasoning may begin after the text and `before`: `<think>` in a sentence is text.
     pub(super) fn may_begin_reasoning(&mut self, before: &[u8]) -> bool {
         let begins = self.interleaves || self.thinking || self.text.is_at_beginning(before);
         self.named_reasoning = !begins;
         begins
     }
 
-    /// Whether reasoning may end here. Where none is open, its beginning may be in a prompt that is unknown.
+    /// Returns whether reasoning may end here. Where none is open, its beginning may be in a prompt that is unknown.
     pub(super) fn may_end_reasoning(&self, before: &[u8]) -> bool {
         if self.thinking || self.trials.iter().any(|trial| trial.doubt == Doubt::Reasoning) {
             return true;
@@ -258,7 +258,7 @@ impl Parser {
         self.trials.first().map(|trial| trial.at)
     }
 
-    /// Whether the text after the calls decides that they are text.
+    /// Returns whether the text after the calls decides that they are text.
     pub(super) fn prose_refutes(&mut self) -> bool {
         self.text_refutes(self.text.len() - self.undecided().min(self.text.len()), "")
     }

@@ -118,26 +118,26 @@ pub(super) fn known(keyword: &str) -> Option<&'static str> {
     find(keyword).map(|(_, _, name)| name)
 }
 
-/// Whether a document has members, but none that JSON Schema defines. It is then probably not a schema, and any value
-/// fits it.
+/// Returns whether a document has members, but none that JSON Schema defines. It is then probably not a schema, and any
+/// value fits it.
 pub fn says_nothing(schema: &serde_json::Value) -> bool {
     let defined = |key: &String| find(key).is_some_and(|(_, about, _)| about != Reader);
     schema.as_object().is_some_and(|object| !object.is_empty() && !object.keys().any(defined))
 }
 
-/// Whether a keyword restricts a value.
+/// Returns whether a keyword restricts a value.
 #[cfg(feature = "grammar")]
 pub(crate) fn restricts(keyword: &str) -> bool {
     !matches!(find(keyword), Some((_, Reader | Schema, _))) && !keyword.starts_with("x-")
 }
 
-/// Whether a keyword only describes.
+/// Returns whether a keyword only describes.
 #[cfg(feature = "grammar")]
 pub(crate) fn describes(keyword: &str) -> bool {
     matches!(find(keyword), Some((_, Reader, _)))
 }
 
-/// Whether a keyword applies to values of a type.
+/// Returns whether a keyword applies to values of a type.
 #[cfg(feature = "grammar")]
 pub(crate) fn concerns(keyword: &str, kind: &str) -> bool {
     let kind = if kind == "integer" { "number" } else { kind };

@@ -15,12 +15,12 @@ impl Types {
     pub(crate) const OBJECT: Types = Types(32);
     pub(crate) const ARRAY: Types = Types(64);
 
-    /// Whether the schema says nothing.
+    /// Returns whether the schema says nothing.
     pub(crate) fn is_unknown(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether the value may be one of `types`.
+    /// Returns whether the value may be one of `types`.
     pub(crate) fn has(self, types: Types) -> bool {
         self.0 & types.0 != 0
     }

@@ -49,7 +49,7 @@ impl Fit {
         }
     }
 
-    /// Whether no step can improve it.
+    /// Returns whether no step can improve it.
     fn is_final(&self) -> bool {
         self.loss() == 0 || self.came.as_ref().is_err_and(failure::is_bound)
     }
@@ -141,7 +141,7 @@ impl ChatTemplate {
         notes
     }
 
-    /// Whether the template writes calls, but only one per turn.
+    /// Returns whether the template writes calls, but only one per turn.
     #[doc(hidden)]
     pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
         *self.one_call.get_or_init(|| {
@@ -152,7 +152,7 @@ impl ChatTemplate {
         })
     }
 
-    /// Whether the template writes the ids of calls and of their results.
+    /// Returns whether the template writes the ids of calls and of their results.
     fn writes_ids(&self, request: &RenderRequest<'_>) -> bool {
         *self.ids.get_or_init(|| {
             let messages = two_calls();

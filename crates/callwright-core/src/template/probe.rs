@@ -24,12 +24,12 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Whether it supports a conversation with tools natively. If not, it needs an [`Overlay`](super::Overlay).
+    /// Returns whether it supports a conversation with tools natively. If not, it needs an [`Overlay`](super::Overlay).
     pub fn native_tools(&self) -> bool {
         self.lacking().is_empty()
     }
 
-    /// What it lacks for that, in words.
+    /// Returns what it lacks for that, in words.
     pub fn lacking(&self) -> Vec<&'static str> {
         let needed = [(self.tools, "the tools"), (self.calls, "calls"), (self.results, "the results of calls")];
         needed.into_iter().filter(|(there, _)| !there).map(|(_, what)| what).collect()

@@ -75,7 +75,7 @@ impl Reserved {
         Ok(Reserved { strings, automaton: Some(automaton) })
     }
 
-    /// Whether nothing is reserved.
+    /// Returns whether nothing is reserved.
     pub fn is_empty(&self) -> bool {
         self.strings.is_empty()
     }
@@ -244,7 +244,7 @@ impl<'a> Neutraliser<'a> {
     }
 }
 
-/// Whether `text` looks different inside a JSON string.
+/// Returns whether `text` looks different inside a JSON string.
 pub(super) fn json_escapes(text: &str) -> bool {
     text.chars().any(|c| matches!(c, '"' | '\\') || (c as u32) < 0x20)
 }

@@ -96,7 +96,7 @@ impl ChatTemplates {
         self.named.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Whether the model has no template and the built-in one is used; the user should know.
+    /// Returns whether the model has no template and the built-in one is used; the user should know.
     #[doc(hidden)]
     pub fn is_built_in(&self) -> bool {
         self.built_in

@@ -130,7 +130,8 @@ fn problem(error: &ValidationError<'_>, root: &str) -> CallProblem {
     }
 }
 
-/// What the schema expects of a value, in words; `None` for a keyword that is better explained by the validator.
+/// Returns what the schema expects of a value, in words; `None` for a keyword that is better explained by the
+/// validator.
 fn expected(kind: &Kind, root: &str) -> Option<String> {
     Some(match kind {
         Kind::Type { kind: TypeKind::Single(one) } => article(&one.to_string()),

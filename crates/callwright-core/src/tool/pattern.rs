@@ -170,7 +170,7 @@ impl Translating {
         }
     }
 
-    /// Whether there is an escape for a set of characters `ahead`.
+    /// Returns whether there is an escape for a set of characters `ahead`.
     fn at_set(&self, ahead: usize) -> bool {
         self.peek(ahead) == Some('\\') && self.peek(ahead + 1).is_some_and(|c| "wWdDsShHpP".contains(c))
     }

@@ -170,7 +170,7 @@ impl CallProblem {
         }
     }
 
-    /// Whether the call's form is right, but its arguments violate the tool's schema.
+    /// Returns whether the call's form is right, but its arguments violate the tool's schema.
     pub fn is_schema_violation(&self) -> bool {
         matches!(
             self,

@@ -308,7 +308,7 @@ impl Relaxing<'_> {
         }
     }
 
-    /// Whether a type's name is JSON Schema's, or one that [`dialect`] translates.
+    /// Returns whether a type's name is JSON Schema's, or one that [`dialect`] translates.
     fn is_alias(&mut self, name: &str, path: &str) -> bool {
         if TYPES.contains(&name) {
             return true;

@@ -81,7 +81,7 @@ fn list<'v>(value: &'v Value, path: &str, outer: &[&'v Map<String, Value>], foun
     }
 }
 
-/// Whether an object describes a tool itself.
+/// Returns whether an object describes a tool itself.
 fn is_tool(object: &Map<String, Value>) -> bool {
     object.contains_key("name") && !matches!(object.get("tools"), Some(Value::Array(_) | Value::Object(_)))
         || WRAPPERS.iter().any(|key| object.get(*key).is_some_and(Value::is_object))
@@ -91,7 +91,7 @@ fn inner_list(object: &Map<String, Value>) -> Option<(&'static str, &Value)> {
     LISTS.iter().find_map(|key| Some((*key, object.get(*key)?)))
 }
 
-/// Whether an object maps names to tools.
+/// Returns whether an object maps names to tools.
 fn named(object: &Map<String, Value>) -> bool {
     let is_tool = |value: &Value| {
         let has = |key: &str| value.get(key).is_some();

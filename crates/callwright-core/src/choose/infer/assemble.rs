@@ -84,7 +84,7 @@ pub fn turn(template: &ChatTemplate) -> Ends {
     Ends { prompt, answer: turn_end(&renders, end), calls: renders.typed().as_deref().and_then(last_tag) }
 }
 
-/// What the template writes after the user's message: an answer, or a prompt if it writes none.
+/// Returns what the template writes after the user's message: an answer, or a prompt if it writes none.
 fn answer(renders: &Renders) -> Option<String> {
     renders.answer(TEXT).or_else(|| renders.prompt(&[]))
 }
@@ -108,7 +108,7 @@ fn headers_without_tools(renders: &Renders, reasoning: Option<&Around>) -> Arc<[
     header::read(&renders, head, reasoning).into()
 }
 
-/// Whether the format writes the answer as the template does, ignoring white space and quotes.
+/// Returns whether the format writes the answer as the template does, ignoring white space and quotes.
 fn writes(format: &Format, answer: &str) -> bool {
     let plain = |text: &str| text.replace('\'', "\"").split_whitespace().collect::<String>();
     let head = match &format.payload {
@@ -123,7 +123,7 @@ fn writes(format: &Format, answer: &str) -> bool {
     !in_object && (written == answer || written.strip_suffix(section_end.as_str()) == Some(&answer))
 }
 
-/// Whether part of a call was mistaken for a text of the format.
+/// Returns whether part of a call was mistaken for a text of the format.
 fn says_a_sentinel(declaration: &Declaration) -> bool {
     let block = declaration.to_toml();
     let parts = [&FIRST, &SECOND].into_iter().flat_map(|call| {
@@ -381,7 +381,7 @@ fn counted(before: &str, between: &str) -> Option<(String, String)> {
     (marker <= at).then(|| (with(before, at), with(between, at_second)))
 }
 
-/// What the model writes before its first call if it writes no text.
+/// Returns what the model writes before its first call if it writes no text.
 fn lead<'a>(before: &'a str, after_text: Option<&str>, turn: &Turn, reasoning: Option<&Reasoning>) -> &'a str {
     let (prompt, answer) = (turn.prompt.as_str(), turn.head);
     let head = match prompt {
@@ -406,7 +406,7 @@ fn lead<'a>(before: &'a str, after_text: Option<&str>, turn: &Turn, reasoning: O
     if lead.trim().is_empty() { "" } else { lead }
 }
 
-/// What follows the last call, without the end of the turn.
+/// Returns what follows the last call, without the end of the turn.
 fn without_end<'a>(after: &'a str, end: &str) -> &'a str {
     let mark = end.trim();
     if mark.is_empty() {
@@ -650,7 +650,7 @@ fn declared_head(start: &str, head: &str, both: Option<(&Kind, &Kind)>, notes: &
     Head { forms, id: None }
 }
 
-/// What a plain-text answer begins with after the prompt, and what it ends with.
+/// Returns what a plain-text answer begins with after the prompt, and what it ends with.
 fn markup(turn: &Turn, reasoning: Option<&Reasoning>) -> Vec<String> {
     let (prompt, answer) = (turn.prompt.as_str(), turn.head);
     let mut markup: Vec<String> = Vec::new();

@@ -37,7 +37,7 @@ pub fn read(renders: &Renders, answer: &str, reasoning: Option<&Around>) -> Vec<
     headers
 }
 
-/// What a prompt has in common with every answer, before reasoning is opened or closed.
+/// Returns what a prompt has in common with every answer, before reasoning is opened or closed.
 fn header<'p>(prompt: &'p str, answers: &[String], reasoning: Option<&Around>) -> &'p str {
     let shared = answers.iter().map(|answer| whole_tags(common_prefix(prompt, answer)).len());
     // Inside a turn, an answer may be written without the header that the prompt has.

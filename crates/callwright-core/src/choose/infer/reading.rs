@@ -31,12 +31,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether the name is in a text before the arguments.
+    /// Returns whether the name is in a text before the arguments.
     pub fn has_head(&self) -> bool {
         matches!(self, Kind::Named { .. } | Kind::Tagged { .. })
     }
 
-    /// Whether the arguments are in a string.
+    /// Returns whether the arguments are in a string.
     pub fn arguments_are_text(&self) -> bool {
         matches!(self, Kind::Json { arguments_are_text: true, .. } | Kind::Named { arguments_are_text: true, .. })
     }

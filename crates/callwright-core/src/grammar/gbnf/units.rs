@@ -67,7 +67,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Whether a part is free of recursion.
+    /// Returns whether a part is free of recursion.
     pub(super) fn is_flat(&self, part: &Part) -> bool {
         match &part.what {
             What::Text(_) | What::Class(_) => true,

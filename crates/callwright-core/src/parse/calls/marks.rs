@@ -42,7 +42,7 @@ impl Marks {
         Marks { tags, first: [first[0], first[1], first[2]] }
     }
 
-    /// Whether the text has such a tag in it.
+    /// Returns whether the text has such a tag in it.
     pub(super) fn are_in(&self, text: &[u8]) -> bool {
         let [one, two, three] = self.first;
         !self.tags.is_empty()

@@ -42,8 +42,8 @@ impl Begins {
         Places { begins: self, bytes, known: None }
     }
 
-    /// Whether the byte at that place may begin a call. At the end of the text this is unknown for bytes that must
-    /// occur three times.
+    /// Returns whether the byte at that place may begin a call. At the end of the text this is unknown for bytes that
+    /// must occur three times.
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
         let thrice = self.thrice.is_some_and(|thrice| thrice.contains(&bytes[at]));
         self.all.has(bytes[at]) && (!thrice || bytes[at..].iter().take(3).all(|&next| next == bytes[at]))

@@ -91,7 +91,7 @@ impl Lazy {
         next
     }
 
-    /// Whether a match with precedence over those seen is still possible.
+    /// Returns whether a match with precedence over those seen is still possible.
     pub(super) fn can_go_on(&self, made: &mut Made, state: State) -> bool {
         if let Some(live) = made.live[usize::from(state)] {
             return live;

@@ -44,7 +44,7 @@ impl Markers {
         bytes.len()
     }
 
-    /// Whether the byte may begin one of the format's own markers.
+    /// Returns whether the byte may begin one of the format's own markers.
     pub(crate) fn begins_own(&self, byte: u8) -> bool {
         self.text.begins.has(byte)
     }

@@ -126,7 +126,7 @@ impl Before<'_> {
     }
 }
 
-/// Whether `call:NAME` may be right before a `{`, judging by `before`.
+/// Returns whether `call:NAME` may be right before a `{`, judging by `before`.
 pub(crate) fn may_follow_call(before: &[u8]) -> bool {
     let name = before.iter().rev().take(NAME).take_while(|&&byte| in_name(byte)).count();
     let call = before[before.len() - name..].windows("call:".len()).any(|word| word == b"call:");
@@ -141,7 +141,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Whether it may be in the text that is searched backwards from a `{` after `before`.
+    /// Returns whether it may be in the text that is searched backwards from a `{` after `before`.
     pub(crate) fn may_have_action(&mut self, before: &[u8]) -> bool {
         // White space is held back separately, and some is dropped after a call.
         const REACH: usize = TAIL + 64;
@@ -212,7 +212,7 @@ fn begun_call(text: &str) -> Option<usize> {
     })
 }
 
-/// Whether `at` is at a word boundary.
+/// Returns whether `at` is at a word boundary.
 fn is_apart(text: &str, at: usize) -> bool {
     !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }

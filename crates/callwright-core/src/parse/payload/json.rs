@@ -217,7 +217,7 @@ impl JsonPayload {
         self.trailing.fenced = true;
     }
 
-    /// Whether the reader stopped after the payload.
+    /// Returns whether the reader stopped after the payload.
     pub(crate) fn is_paused(&self) -> bool {
         self.pause && self.state == State::After
     }
@@ -328,7 +328,7 @@ impl JsonPayload {
         self.taken()
     }
 
-    /// What taking a byte comes to.
+    /// Returns what taking a byte comes to.
     fn taken(&self) -> Step {
         if self.over { Step::Over } else { Step::Taken }
     }
@@ -416,7 +416,7 @@ impl JsonPayload {
         Step::Taken
     }
 
-    /// Whether the next byte shows if the arguments have ended: with a brace too many, they would be cut.
+    /// Returns whether the next byte shows if the arguments have ended: with a brace too many, they would be cut.
     fn waits(&self) -> bool {
         self.repair && self.bare && self.open_ended && !self.pause && !self.over && !self.array
     }

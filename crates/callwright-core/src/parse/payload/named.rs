@@ -32,7 +32,7 @@ impl NamedPlan {
         NamedPlan { head: Arc::new(HeadPlan::new(&call.head, &["{", "("])), tail, dialect, open_ended }
     }
 
-    /// Whether the arguments have no quotes of their own.
+    /// Returns whether the arguments have no quotes of their own.
     pub(super) fn quotes_json(&self) -> bool {
         !matches!(self.dialect, Dialect::Own { quote: Some(_), .. })
     }

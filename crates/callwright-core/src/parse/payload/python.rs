@@ -116,7 +116,7 @@ impl PythonPayload {
         }
     }
 
-    /// Whether a comma in the list announces another call.
+    /// Returns whether a comma in the list announces another call.
     fn is_listed(&self) -> bool {
         self.comma && self.array_at.is_some()
     }

@@ -93,7 +93,7 @@ impl Escapes {
         self.opening = Opening::Start;
     }
 
-    /// Whether nothing of the string is held.
+    /// Returns whether nothing of the string is held.
     #[inline]
     pub(super) fn is_held(&self) -> bool {
         matches!(self.meaning, Meaning::Held(_))
@@ -202,8 +202,8 @@ pub(super) fn literal(text: &str) -> String {
     out
 }
 
-/// Whether the text after the drive's colon is a path rather than several lines: `\new\table`. The closing quote may
-/// follow it.
+/// Returns whether the text after the drive's colon is a path rather than several lines: `\new\table`. The closing
+/// quote may follow it.
 fn is_path(text: &str) -> bool {
     let text = text.trim_ascii_end();
     let text = text.strip_suffix('"').unwrap_or(text);

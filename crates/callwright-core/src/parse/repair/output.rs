@@ -92,7 +92,7 @@ impl Output {
         self.mark = self.text.len();
     }
 
-    /// What is undecided.
+    /// Returns what is undecided.
     pub(super) fn marked(&self) -> &str {
         &self.text[self.mark..]
     }

@@ -27,12 +27,12 @@ impl Parameters {
         self.names.get(self.used).map(String::as_str)
     }
 
-    /// Whether this is the name of a tool.
+    /// Returns whether this is the name of a tool.
     pub(super) fn is_tool(&self, word: &str) -> bool {
         self.tools.as_ref().is_some_and(|tools| tools.get(word).is_some())
     }
 
-    /// Whether a word may be the name of an argument: one of the tool's, if they are known.
+    /// Returns whether a word may be the name of an argument: one of the tool's, if they are known.
     pub(super) fn may_be(&self, word: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| name == word)
     }
@@ -58,7 +58,7 @@ pub(super) fn begun_call(before: &str) -> Option<(&str, &str)> {
     Some((&argument[from..], &before[from..]))
 }
 
-/// Whether the text before a quote is what precedes a value: `, name=` or, in a list or an object, a separator.
+/// Returns whether the text before a quote is what precedes a value: `, name=` or, in a list or an object, a separator.
 pub(super) fn begins_value(before: &str, open: &[u8]) -> bool {
     let before = before.trim_ascii_end();
     match before.bytes().last() {

@@ -69,7 +69,7 @@ impl State {
         )
     }
 
-    /// Whether the position is in a string that is a value, past its quotes.
+    /// Returns whether the position is in a string that is a value, past its quotes.
     pub(super) fn in_value_string(&self) -> bool {
         matches!(
             self,

@@ -62,12 +62,12 @@ impl Stops {
         self.flags.run(bytes, mask)
     }
 
-    /// Whether the byte may begin a marker outside of strings.
+    /// Returns whether the byte may begin a marker outside of strings.
     pub(crate) fn in_structure(&self, byte: u8) -> bool {
         self.flags.has(byte, Stops::STRUCTURE_MARKER)
     }
 
-    /// Whether it may begin one inside a string.
+    /// Returns whether it may begin one inside a string.
     pub(crate) fn in_string(&self, byte: u8) -> bool {
         self.flags.has(byte, Stops::STRING_MARKER)
     }

@@ -117,7 +117,7 @@ impl Transducer {
         self.state = State::Colon;
     }
 
-    /// Whether the byte belongs to a word, or to a key if `key`.
+    /// Returns whether the byte belongs to a word, or to a key if `key`.
     pub(super) fn in_word(&self, key: bool, byte: u8) -> bool {
         match self.dialect {
             Dialect::Own { bare_keys: true, .. } if key => {
@@ -135,7 +135,7 @@ impl Transducer {
         true
     }
 
-    /// Whether the position is directly between a call's parentheses, in no other bracket.
+    /// Returns whether the position is directly between a call's parentheses, in no other bracket.
     pub(super) fn at_call(&self) -> bool {
         self.stack.last() == Some(&CALL)
     }

@@ -56,7 +56,7 @@ impl Transducer {
         self.state = State::Number(number, length);
     }
 
-    /// Whether a value without quotes may begin with this byte.
+    /// Returns whether a value without quotes may begin with this byte.
     pub(super) fn begins_word(&self, byte: u8) -> bool {
         match self.dialect {
             Dialect::PythonCall => byte.is_ascii_alphabetic(),
@@ -64,12 +64,12 @@ impl Transducer {
         }
     }
 
-    /// Whether the byte ends a value without quotes.
+    /// Returns whether the byte ends a value without quotes.
     fn ends_word(&self, byte: u8) -> bool {
         matches!(byte, b',' | b'}' | b']' | b'\n' | b'\r') || byte == b')' && self.stack.contains(&ROUND)
     }
 
-    /// Whether the byte shows that what came is no text without quotes.
+    /// Returns whether the byte shows that what came is no text without quotes.
     fn breaks_word(&self, byte: u8) -> bool {
         matches!(byte, b'"' | b'{' | b'[' | b'`' | b'<' | b'|') || self.begins_quote(byte)
     }
@@ -92,7 +92,7 @@ impl Transducer {
         true
     }
 
-    /// Whether the held word is a literal or a number.
+    /// Returns whether the held word is a literal or a number.
     pub(super) fn is_scalar(&self) -> bool {
         let word = self.out.marked().trim_ascii_end();
         matches!(word, "true" | "false" | "null") || python::literal(word).is_some() || is_number(word)
@@ -123,7 +123,7 @@ impl Transducer {
     }
 }
 
-/// Whether this is a number in JSON.
+/// Returns whether this is a number in JSON.
 fn is_number(word: &str) -> bool {
     let begin = match word.as_bytes() {
         [b'-', ..] => Number::Minus,
@@ -134,8 +134,8 @@ fn is_number(word: &str) -> bool {
     word.bytes().skip(1).try_fold(begin, Number::next).is_some_and(Number::is_whole)
 }
 
-/// Whether the word may be a text. Code, a comment, another member or a quote without its partner shows that something
-/// else was meant, or that it is unknown where the text ends.
+/// Returns whether the word may be a text. Code, a comment, another member or a quote without its partner shows that
+/// something else was meant, or that it is unknown where the text ends.
 fn is_text(word: &str) -> bool {
     let called = word.as_bytes().windows(2).any(|pair| pair[0].is_ascii_alphanumeric() && pair[1] == b'(');
     let member = word.ends_with(':') || word.contains(": ") || word.contains(":\t");

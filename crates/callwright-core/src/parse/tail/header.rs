@@ -131,7 +131,7 @@ fn is_paired(text: &str) -> bool {
     paired(text).is_some()
 }
 
-/// Whether words name the assistant, as in `im_assistant` and `begin_assistant`.
+/// Returns whether words name the assistant, as in `im_assistant` and `begin_assistant`.
 fn is_role(words: &str) -> bool {
     let named = |word: &str| {
         let word = word.to_ascii_lowercase();

@@ -41,7 +41,7 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 pub(in crate::template) struct Runs(Mutex<HashMap<u64, Vec<Missing>>>);
 
-/// What the template drops from a conversation of this shape; empty if that cannot be determined.
+/// Returns what the template drops from a conversation of this shape; empty if that cannot be determined.
 pub(super) fn missing(template: &ChatTemplate, request: &RenderRequest<'_>, messages: &[Message]) -> Vec<Missing> {
     let key = shape(request, messages);
     let known = |runs: &HashMap<u64, Vec<Missing>>| runs.get(&key).cloned();

@@ -89,7 +89,7 @@ fn silent(placed: &[Placed]) -> Stepped {
     (placed, notes)
 }
 
-/// Whether the model said nothing: its turn was interrupted.
+/// Returns whether the model said nothing: its turn was interrupted.
 pub(super) fn is_silent(message: &Message) -> bool {
     message.role == Role::Assistant && message.content.trim().is_empty() && message.tool_calls.is_empty()
 }

@@ -14,7 +14,7 @@ const SHORTEST: usize = 4;
 /// What templates write of a message in addition to its text.
 const ROLES: &str = "system user assistant tool";
 
-/// Whether the prompt certainly has all messages, calls, names and the tools of the request.
+/// Returns whether the prompt certainly has all messages, calls, names and the tools of the request.
 pub(super) fn shows_all(template: &ChatTemplate, request: &RenderRequest<'_>, prompt: &str) -> bool {
     let tools = match request.tools.filter(|tools| !tools.is_empty()) {
         Some(tools) => tools.for_model().to_string(),
@@ -34,7 +34,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// Whether a message is in the prompt after `at`, which moves to its end.
+    /// Returns whether a message is in the prompt after `at`, which moves to its end.
     fn shown(&self, message: &Message, at: &mut usize) -> bool {
         let named = message.role == Role::Tool || message.name.as_ref().is_none_or(|name| self.find(name, at));
         // Templates may drop reasoning. If they write it, it must not be where an earlier message was found.
@@ -71,7 +71,8 @@ impl Words<'_> {
         true
     }
 
-    /// Whether words occur only where they were written from the conversation. Numbers may be counted or be a date.
+    /// Returns whether words occur only where they were written from the conversation. Numbers may be counted or be a
+    /// date.
     fn is_distinct(&self, words: &str) -> bool {
         words.len() >= SHORTEST
             && words.contains(char::is_alphabetic)
@@ -79,7 +80,7 @@ impl Words<'_> {
             && !ROLES.contains(words)
     }
 
-    /// Whether the description of a tool is in the prompt, where no template has it.
+    /// Returns whether the description of a tool is in the prompt, where no template has it.
     fn of_tool(&self, description: &str) -> bool {
         let [template, section, _] = self.elsewhere;
         let description = description.trim();

@@ -310,7 +310,7 @@ impl Rewriter<'_> {
         comma
     }
 
-    /// Whether the bracket at `index` holds the arguments of the test `in`.
+    /// Returns whether the bracket at `index` holds the arguments of the test `in`.
     fn is_test(&self, tokens: &[(Token<'_>, Span)], index: usize) -> bool {
         let word = |back: usize| index.checked_sub(back).map(|index| &tokens[index].0);
         let is = |back: usize| matches!(word(back), Some(Token::Ident("is")));
@@ -387,7 +387,7 @@ fn operator(token: &Token<'_>) -> Option<(usize, &'static str)> {
     })
 }
 
-/// Whether `token` binds looser than a comparison, so that an operand ends before it.
+/// Returns whether `token` binds looser than a comparison, so that an operand ends before it.
 fn separates(token: &Token<'_>, previous: Option<&Token<'_>>) -> bool {
     match token {
         Token::Comma | Token::Colon | Token::Assign => true,
@@ -398,7 +398,7 @@ fn separates(token: &Token<'_>, previous: Option<&Token<'_>>) -> bool {
     }
 }
 
-/// Whether a bracket after `token` is a subscript, rather than the start of a list.
+/// Returns whether a bracket after `token` is a subscript, rather than the start of a list.
 fn ends_operand(token: &Token<'_>) -> bool {
     match token {
         Token::Ident(name) => !matches!(*name, "in" | "not" | "and" | "or" | "if" | "else" | "is"),

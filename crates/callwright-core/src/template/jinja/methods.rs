@@ -316,7 +316,7 @@ fn part(text: &str, from: Option<Value>, to: Option<Value>) -> Result<(Option<&s
     Ok((Some(&text[offset(from)..offset(to)]), from))
 }
 
-/// Whether it is a decimal digit of some script; each script's digits are contiguous from zero to nine.
+/// Returns whether it is a decimal digit of some script; each script's digits are contiguous from zero to nine.
 fn is_decimal(c: char) -> bool {
     c.is_ascii_digit()
         || !c.is_ascii()
@@ -332,7 +332,7 @@ const DECIMAL_ZEROS: [u32; 22] = [
     0x1040, 0x1090, 0x17E0, 0x1810, 0xA620, 0xFF10,
 ];
 
-/// Whether it is a superscript, subscript or circled digit.
+/// Returns whether it is a superscript, subscript or circled digit.
 fn is_digit(c: char) -> bool {
     matches!(c, '²' | '³' | '¹' | '⁰' | '⁴'..='⁹' | '₀'..='₉' | '①'..='⑨' | '⑴'..='⑼' | '⒈'..='⒐')
 }

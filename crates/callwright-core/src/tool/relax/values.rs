@@ -21,7 +21,7 @@ pub(super) fn is_known(name: &str) -> bool {
     TYPES.contains(&name) || dialect::standard_type(name) != Some(name)
 }
 
-/// Whether no type is duplicate, by its standard name.
+/// Returns whether no type is duplicate, by its standard name.
 pub(super) fn is_set(names: &[Value]) -> bool {
     let standard: Vec<_> = names.iter().filter_map(Value::as_str).map(dialect::standard_type).collect();
     standard.iter().enumerate().all(|(at, name)| !standard[..at].contains(name))

@@ -232,7 +232,7 @@ impl JsonPayload {
         }
     }
 
-    /// Whether the key just read may be the name of the tool, with the arguments as its value.
+    /// Returns whether the key just read may be the name of the tool, with the arguments as its value.
     fn is_keyed(&self, calls: &Calls) -> bool {
         let key = self.key.as_str();
         let other = NAME_ALIASES.contains(&key) || ARGUMENT_KEYS.contains(&key) || OTHER_KEYS.contains(&key);

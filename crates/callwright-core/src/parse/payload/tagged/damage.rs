@@ -7,25 +7,25 @@ use super::plan::TaggedPlan;
 use crate::parse::nearly::{LEAST, begins_nearly, ends_nearly};
 
 impl TaggedPlan {
-    /// Whether a value without closing tag ends with a damaged one, or contains the tag of another argument.
+    /// Returns whether a value without closing tag ends with a damaged one, or contains the tag of another argument.
     pub(super) fn ends_with_damaged_closing(&self, value: &[u8], closing: &[u8]) -> bool {
         ends_nearly(value.trim_ascii_end(), closing) || contains(value, &self.key_start)
     }
 
-    /// Whether a value before which a tag is missing begins with a damaged one.
+    /// Returns whether a value before which a tag is missing begins with a damaged one.
     pub(super) fn begins_with_damaged_opening(&self, value: &[u8]) -> bool {
         let value = value.trim_ascii_start();
         let tags = [&self.key_end[..], &self.tag_end, &self.value_start, self.last_sign()];
         tags.into_iter().any(|tag| begins_nearly(value, tag)) || contains(value, &self.value_start)
     }
 
-    /// Whether a key without end ends with a damaged one.
+    /// Returns whether a key without end ends with a damaged one.
     pub(super) fn ends_with_damaged_key_end(&self, key: &[u8]) -> bool {
         self.key_end.len() >= 8 && ends_nearly(key, &self.key_end)
     }
 
-    /// Whether a damaged closing tag is in a value, right before the tag that opens another one of its name. Tags without
-    /// names are common in text.
+    /// Returns whether a damaged closing tag is in a value, right before the tag that opens another one of its name.
+    /// Tags without names are common in text.
     pub(super) fn closes_before(&self, value: &[u8], opening: &[u8], closing: &[u8]) -> bool {
         let named = self.value_end.1.is_some();
         let mut from = 0;
@@ -39,7 +39,7 @@ impl TaggedPlan {
         false
     }
 
-    /// Whether a closing tag in a value is followed by a damaged tag, after which the call would continue.
+    /// Returns whether a closing tag in a value is followed by a damaged tag, after which the call would continue.
     pub(super) fn goes_on_after_damage(&self, value: &[u8], closing: &[u8]) -> bool {
         let mut rest = value;
         while let Some(at) = position(rest, closing) {
@@ -57,7 +57,7 @@ impl TaggedPlan {
         false
     }
 
-    /// Whether an argument follows the end marker: the beginning of another call is missing.
+    /// Returns whether an argument follows the end marker: the beginning of another call is missing.
     fn is_argument_after_end(&self, text: &[u8]) -> bool {
         let Some(mut after) = text.strip_prefix(&self.end[..]).filter(|_| !self.end.is_empty()) else { return false };
         after = after.trim_ascii_start();
@@ -67,7 +67,7 @@ impl TaggedPlan {
         !self.key_start.is_empty() && after.starts_with(&self.key_start)
     }
 
-    /// Whether text between arguments is an argument with a damaged beginning.
+    /// Returns whether text between arguments is an argument with a damaged beginning.
     pub(super) fn is_damaged_argument(&self, text: &[u8]) -> bool {
         let mut text = text.trim_ascii();
         let (closing, _) = &self.value_end;
@@ -83,7 +83,7 @@ impl TaggedPlan {
         near || has(closing) || has(&self.value_start) || begins_nearly(text, &self.key_start)
     }
 
-    /// Whether what was read as a tool's name contains the tags before a value.
+    /// Returns whether what was read as a tool's name contains the tags before a value.
     pub(super) fn is_argument_in_name(&self, name: &str) -> bool {
         [&self.value_start, &self.key_end].into_iter().any(|tag| contains(name.as_bytes(), tag))
     }

@@ -105,7 +105,7 @@ impl NearTag {
         Some((key.trim_end_matches(AROUND), rest.trim_matches(AROUND)))
     }
 
-    /// Whether the letters of the declared tag are in the text.
+    /// Returns whether the letters of the declared tag are in the text.
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
         letters(&String::from_utf8_lossy(text)).contains(&format!("{}{}", self.before, self.word))
     }

@@ -137,7 +137,8 @@ impl TaggedPlan {
             !(starts_alike || alike(end, key_start) || alike(end, section_end) || alike(key_start, section_end));
     }
 
-    /// Whether neither this closing tag, with the tag `before` its value, nor any other tag can be taken for another one.
+    /// Returns whether neither this closing tag, with the tag `before` its value, nor any other tag can be taken for
+    /// another one.
     pub(super) fn is_distinct(&self, closing: &[u8], before: &[u8]) -> bool {
         let fixed = [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);
         let mut others = fixed.map(Vec::as_slice).chain([before, self.last_sign()]);
@@ -220,7 +221,7 @@ impl TaggedPlan {
         }
     }
 
-    /// Whether a value ends with a part of its closing tag, which is then broken: its beginning, or its end.
+    /// Returns whether a value ends with a part of its closing tag, which is then broken: its beginning, or its end.
     pub(super) fn is_broken_closing(&self, value: &str, closing: &str) -> bool {
         const LEAST: usize = 4;
         let value = value.trim_end();
@@ -242,19 +243,19 @@ impl TaggedPlan {
         self.words.iter().find(known).map(|(_, types)| *types)
     }
 
-    /// Whether the end of a value can begin with these two bytes.
+    /// Returns whether the end of a value can begin with these two bytes.
     pub(super) fn may_end(&self, byte: u8, next: u8) -> bool {
         self.pairs.as_ref().is_none_or(|pairs| pairs.has(byte, next))
     }
 
-    /// Whether another call can begin with these two bytes.
+    /// Returns whether another call can begin with these two bytes.
     pub(super) fn may_start(&self, byte: u8, next: u8) -> bool {
         let begins =
             |start: &Vec<u8>| start.first() == Some(&byte) && start.get(1).is_none_or(|&second| second == next);
         self.starts.iter().any(begins)
     }
 
-    /// Whether the byte begins one of the tags between values.
+    /// Returns whether the byte begins one of the tags between values.
     pub(super) fn is_markup(&self, byte: u8) -> bool {
         let tags = [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);
         tags.into_iter().any(|tag| tag.first() == Some(&byte))
@@ -266,7 +267,7 @@ impl TaggedPlan {
     }
 }
 
-/// Whether one of two tags begins with the other one, which is there.
+/// Returns whether one of two tags begins with the other one, which is there.
 fn alike(one: &[u8], other: &[u8]) -> bool {
     !other.is_empty() && (one.starts_with(other) || other.starts_with(one))
 }

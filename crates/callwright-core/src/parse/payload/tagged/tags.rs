@@ -255,7 +255,7 @@ impl TaggedPayload {
         self.key_read(key, calls);
     }
 
-    /// Whether the tool has a parameter of exactly this name.
+    /// Returns whether the tool has a parameter of exactly this name.
     fn is_parameter(&self, key: &str, calls: &Calls) -> bool {
         calls.schema().is_some_and(|schema| schema::knows(schema, key))
     }

@@ -284,7 +284,7 @@ impl ValueReader {
         Some(end)
     }
 
-    /// Whether only white space came.
+    /// Returns whether only white space came.
     pub(super) fn is_blank(&self) -> bool {
         self.sink == Sink::Start
     }
@@ -356,8 +356,8 @@ impl ValueReader {
         count
     }
 
-    /// Whether the first of these bytes, which may begin the end of the value, is certainly part of it. The next one usually
-    /// shows that.
+    /// Returns whether the first of these bytes, which may begin the end of the value, is certainly part of it. The
+    /// next one usually shows that.
     fn is_part(&self, bytes: &[u8]) -> bool {
         let [byte, next, ..] = *bytes else { return false };
         let doubt = self.doubt.is_some();
@@ -387,12 +387,12 @@ impl ValueReader {
         }
     }
 
-    /// Whether the end of a value may occur in a JSON string.
+    /// Returns whether the end of a value may occur in a JSON string.
     fn in_string(&self) -> bool {
         matches!(self.sink, Sink::Json | Sink::Maybe) && self.json.in_string()
     }
 
-    /// Whether nothing else can belong to the value.
+    /// Returns whether nothing else can belong to the value.
     fn is_settled(&self) -> bool {
         match self.sink {
             Sink::Json => self.json.is_done(),
@@ -569,7 +569,7 @@ impl ValueReader {
         taken
     }
 
-    /// Whether the value is still JSON with these bytes.
+    /// Returns whether the value is still JSON with these bytes.
     fn try_json(&mut self, mut bytes: &[u8], mut at: usize, stops: &Stops) -> bool {
         while !bytes.is_empty() && !self.json.is_done() {
             let taken = self.json.feed(bytes, at, stops, false);
@@ -586,8 +586,8 @@ impl ValueReader {
         bytes.trim_ascii().is_empty()
     }
 
-    /// Whether the held bytes, with those from `from` on new, may be a JSON number or word. If the schema allows no
-    /// string, everything is held, because it cannot be text.
+    /// Returns whether the held bytes, with those from `from` on new, may be a JSON number or word. If the schema
+    /// allows no string, everything is held, because it cannot be text.
     fn is_scalar(&mut self, from: usize) -> bool {
         if self.is_settled() {
             return true;
@@ -606,7 +606,7 @@ impl ValueReader {
         true
     }
 
-    /// Whether the text value at the end of the output ends with a part of its closing tag.
+    /// Returns whether the text value at the end of the output ends with a part of its closing tag.
     pub(super) fn ends_broken(&self, output: &Output) -> bool {
         let tail = output.text.len().saturating_sub(2 * self.closing.len() + 16);
         let from = (tail..=output.text.len()).find(|&at| output.text.is_char_boundary(at)).unwrap_or_default();
@@ -692,7 +692,7 @@ impl ValueReader {
         closing.into_iter().chain(opening).min()
     }
 
-    /// Whether the text value at the end of the output contains a damaged tag.
+    /// Returns whether the text value at the end of the output contains a damaged tag.
     fn is_damaged(&self, output: &Output) -> bool {
         if !self.repair || !(self.unstarted || self.open || self.unopened.is_some() || self.opened.is_some()) {
             return false;

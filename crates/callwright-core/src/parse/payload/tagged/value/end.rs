@@ -106,7 +106,7 @@ impl ValueReader {
         Some((closing + count, closing, marked))
     }
 
-    /// Whether another call begins with `bytes`, and with nothing that may also belong to this one.
+    /// Returns whether another call begins with `bytes`, and with nothing that may also belong to this one.
     pub(super) fn starts_call(&self, bytes: &[u8]) -> bool {
         let inline = self.doubt.as_ref().is_some_and(|doubt| doubt.inline) && !self.line_start;
         let distinct = self.closing_is_distinct && !self.cdata && self.sink != Sink::Start && !inline;
@@ -126,8 +126,8 @@ impl ValueReader {
         after.len() - last.unwrap_or(rest).len()
     }
 
-    /// Whether `held` is a beginning of what usually ends a value: the closing tag, and another argument or the end markers.
-    /// It decides nothing then.
+    /// Returns whether `held` is a beginning of what usually ends a value: the closing tag, and another argument or the
+    /// end markers. It decides nothing then.
     fn begins_usual_end(&self, held: &[u8]) -> bool {
         if !self.closing_is_distinct {
             return false;
@@ -345,7 +345,7 @@ impl ValueReader {
         }
     }
 
-    /// Whether no line break precedes the call that begins in `rest`.
+    /// Returns whether no line break precedes the call that begins in `rest`.
     fn begins_call_inline(&self, rest: &[u8]) -> bool {
         let calls = self.plan.starts.iter().filter_map(|start| memchr::memmem::find(rest, start));
         calls.min().is_some_and(|at| !rest[..at].contains(&b'\n'))
@@ -437,12 +437,12 @@ impl ValueReader {
         if compact { &[] } else { &self.plan.tail }
     }
 
-    /// Whether the next byte is inside of a line, in a value whose tags are on lines of their own.
+    /// Returns whether the next byte is inside of a line, in a value whose tags are on lines of their own.
     pub(super) fn is_inline(&self) -> bool {
         self.led && !self.line_start && self.sink == Sink::Text
     }
 
-    /// Whether the next bytes are quoted: after a quote, or in a code fence.
+    /// Returns whether the next bytes are quoted: after a quote, or in a code fence.
     fn is_quoted(&self, output: &Output) -> bool {
         let text = output.text.get(self.text_from..).filter(|_| self.sink == Sink::Text).unwrap_or_default();
         self.after_quote || text.matches("```").count() % 2 == 1
