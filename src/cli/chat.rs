@@ -202,7 +202,7 @@ impl Chat {
             Ok(outcome) => {
                 *forced = None;
                 tell_run(&outcome, session, ANSWER);
-                outcome.status == Status::ToolCalls
+                matches!(outcome.status, Status::ToolCalls | Status::Pending)
             }
             Err(error) => {
                 complain(&error.to_string());
