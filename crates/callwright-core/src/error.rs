@@ -200,7 +200,8 @@ impl Error {
         // serde says all known names in the same sentence.
         let unknown = message.split_once(", expected ").filter(|(said, _)| said.starts_with("unknown "));
         let said = unknown.map_or_else(
-            || message.to_owned(),
+            // serde's words for TOML's lists and tables.
+            || message.replace("a sequence", "a list").replace("a map", "a table").replace("type: map", "type: table"),
             |(said, _)| said.replace("unknown field", "unknown key").replace('`', "\""),
         );
         let shown = Error::new(kind, said).marked(text, error.span().unwrap_or(text.len()..text.len()));

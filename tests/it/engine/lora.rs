@@ -160,8 +160,8 @@ fn a_models_toml_names_the_adapters_of_a_model() {
     let file = below.join("adapter.gguf");
     assert_eq!(answer(&["-m", "mine", "--lora", file.to_str().unwrap()]).out, adapted);
     for (lora, message) in [
-        (r#""adapter.gguf""#, "\"lora\" is a list of strings"),
-        (r#"[1]"#, "\"lora\" is a string"),
+        (r#""adapter.gguf""#, "expected a list"),
+        (r#"[1]"#, "invalid type: integer `1`, expected a string"),
         (r#"["adapter.gguf:x"]"#, "the scale \"x\" is no number"),
     ] {
         entry(lora);
