@@ -16,7 +16,7 @@ skip() {
 ! command -v rustup >/dev/null || rustup target add wasm32-unknown-unknown 2>"$work/rustup.log" || true
 [ -d "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ] ||
     skip "the target wasm32-unknown-unknown cannot be installed here"
-command -v npm >/dev/null && node -e 'process.exit(process.versions.node.split(".")[0] < 20)' || skip "Node 20 or newer is not installed"
+command -v npm >/dev/null && node -e 'process.exit(Number(process.versions.node.split(".")[0] < 20))' || skip "Node 20 or newer is not installed"
 
 CARGO_TARGET_DIR=$work/tools "$cargo" build --quiet --release --locked --manifest-path toolchain/bindgen/Cargo.toml
 
