@@ -1,6 +1,6 @@
 //! A tool's JSON Schema, read once into a typed form.
 //!
-//! Reading does not recurse, and each subschema becomes one [`Node`], however often it is referred to: references are
+//! Reading does not recurse, and each subschema becomes one `Node`, however often it is referred to: references are
 //! ids of nodes, and cycles are normal. What may stand at a place of the arguments, the names of parameters, and how
 //! much work a schema makes are questions to the nodes. The JSON itself is for prompts, validators and the grammar
 //! engine.
