@@ -206,10 +206,11 @@ impl<'a> Run<'a> {
         let results: Vec<Message> = kept.collect();
         let unknown = &self.agent.unknown;
         let calls = message.tool_calls.iter().map(|call| {
-            let state = CallState::new(call.clone());
-            if call.id.as_ref().is_some_and(|id| unknown.contains(id)) {
-                let mut state = state;
-                state.doubt = Some(UNKNOWN);
+            let mut state = CallState::new(call.clone());
+            let begun = call.id.as_ref().is_some_and(|id| unknown.contains(id));
+            // Whether its text was in doubt is no longer known.
+            state.doubt = Some(if begun { UNKNOWN } else { TAKEN_UP });
+            if begun {
                 return state;
             }
             if !open.contains(&call.id) {
@@ -450,6 +451,9 @@ pub(super) const OTHER_FORM: &str = "the model wrote it in another form than its
 
 /// The doubt about a call that had begun when an earlier process ended.
 const UNKNOWN: &str = "it had begun when the program ended, and may have been executed";
+
+/// The doubt about a call that a conversation ends with.
+const TAKEN_UP: &str = "the conversation ends with it, and nobody has allowed it yet";
 
 /// Why the text of a call makes it need approval, if it does.
 pub(super) fn doubt(call: &ParsedCall) -> Option<&'static str> {

@@ -98,6 +98,14 @@ fn is_answer(message: &callwright::message::Message) -> bool {
 fn decisions(args: &ResumeArgs, journal: &Journal) -> Result<Decisions> {
     let open = open_calls(&journal.messages).unwrap_or_default();
     let mut decisions = Decisions { all: args.yes, ..Decisions::default() };
+    // The pause has found that the other calls of the answer need no approval.
+    let waits =
+        |id: &str| journal.pending.iter().any(|call| call.id == id) || journal.unknown.iter().any(|other| other == id);
+    for call in open.iter().filter(|_| !journal.pending.is_empty()) {
+        if let Some(id) = call.id.as_ref().filter(|id| !waits(id)) {
+            decisions.by_id.insert(id.clone(), (call_hash(call), Approval::Assumed));
+        }
+    }
     let denied = Approval::Denied(args.reason.clone());
     let given = args.approve.iter().map(|id| (id, Approval::Given));
     for (given, approval) in given.chain(args.deny.iter().map(|id| (id, denied.clone()))) {
@@ -119,7 +127,8 @@ fn decisions(args: &ResumeArgs, journal: &Journal) -> Result<Decisions> {
             );
             return Err(Error::new(ErrorKind::Config, message).hint("nothing is executed").in_file(&args.file).into());
         }
-        if decisions.by_id.insert(id.to_owned(), (found, approval)).is_some() {
+        let before = decisions.by_id.insert(id.to_owned(), (found, approval));
+        if before.is_some_and(|(_, before)| before != Approval::Assumed) {
             let message = format!("the call {id} is named twice in --approve and --deny");
             return Err(Error::new(ErrorKind::Config, message).hint("nothing is executed").into());
         }

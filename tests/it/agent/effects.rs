@@ -180,6 +180,13 @@ fn a_call_in_another_form_of_a_tool_that_changes_something_needs_approval() {
     let (outcome, _, log) = run(&[bare, "On."], |_| ());
     assert_eq!((outcome.status, log.len()), (Status::Pending, 0));
     assert_eq!(outcome.pending[0].why, "the model wrote it in another form than its format's");
+    // It still does when the run goes on.
+    let (mut agent, tools, log) = home();
+    let mut session = scripted("main", [bare, "On."]);
+    session.set_tools(Tools::new(tools).unwrap());
+    assert_eq!(session.ask_and_run("Light!", &mut agent).unwrap().status, Status::Pending);
+    assert_eq!(session.run(&mut agent, &mut |_| ()).unwrap().status, Status::Pending);
+    assert!(log.lock().unwrap().is_empty());
     let (outcome, _, log) = run(&[bare, "On."], |agent| agent.trust_other_forms = true);
     assert_eq!((outcome.status, log.len()), (Status::Done, 1));
     let reads = bare.replace("light_on", "state");
