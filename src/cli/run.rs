@@ -158,7 +158,10 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
     printer.finish_run(&session, &outcome)?;
     let status = tell_run(&outcome, &session, ANSWER);
     match (&journal, outcome.status) {
-        (Some(kept), Status::Done | Status::Length | Status::ToolCalls) => kept.forget(),
+        // The model has answered, or the caller goes on with the messages.
+        (Some(kept), Status::Done | Status::Length | Status::ToolCalls | Status::ToolFailed | Status::Loop) => {
+            kept.forget();
+        }
         (Some(kept), Status::Pending) => {
             let file = kept.path.display();
             hint(&format!("callwright resume {file} --approve ID executes a call, --deny ID does not"));
