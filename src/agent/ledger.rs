@@ -1,7 +1,7 @@
 //! What was executed since the user's last message, so that nothing is done twice and no tool is called without end.
 
-use super::messages::{ERROR, without_advice};
-use crate::message::{Arguments, Message, Role, ToolCall};
+use super::messages::succeeded;
+use crate::message::{Arguments, Message, ToolCall};
 use crate::tool::{Effect, Tool, Tools};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -23,16 +23,10 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Reads what a conversation has of it.
     pub(super) fn of(messages: &[Message], tools: &Tools) -> Ledger {
-        let from = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
         let mut ledger = Ledger::default();
-        let calls = messages[from..].iter().flat_map(|message| &message.tool_calls).filter(|call| call.id.is_some());
-        for call in calls {
-            let answers = |message: &&Message| message.role == Role::Tool && message.tool_call_id == call.id;
-            let result = messages[from..].iter().find(answers).map(|message| without_advice(&message.content).0);
-            if let Some(result) = result.filter(|result| !result.starts_with(ERROR)) {
-                ledger.count(call);
-                ledger.succeeded(tools, call, result);
-            }
+        for (call, result, _) in succeeded(messages) {
+            ledger.count(call);
+            ledger.succeeded(tools, call, result);
         }
         ledger
     }

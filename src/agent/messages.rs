@@ -63,21 +63,25 @@ pub(crate) fn nameable(call: ToolCall) -> ToolCall {
     if call.name.trim().is_empty() { ToolCall { name: "invalid_call".to_owned(), ..call } } else { call }
 }
 
-/// Says what was done since the user's last message: the calls that succeeded, with their results. Empty if none did.
-pub(crate) fn summary(messages: &[Message]) -> String {
+/// Returns the calls since the user's last message that succeeded, with their results, and the advice after them.
+pub(crate) fn succeeded(messages: &[Message]) -> impl Iterator<Item = (&ToolCall, &str, &str)> {
     let from = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
     let messages = &messages[from..];
-    let mut lines: Vec<String> = Vec::new();
-    for call in messages.iter().flat_map(|message| &message.tool_calls) {
+    messages.iter().flat_map(|message| &message.tool_calls).filter_map(move |call| {
         let answers = |message: &&Message| message.role == Role::Tool && message.tool_call_id == call.id;
-        let Some(result) = messages.iter().find(answers) else { continue };
-        let (result, advice) = without_advice(&result.content);
-        if !result.starts_with(ERROR) && advice.is_empty() {
-            let line = format!("{} {}: {}", call.name, call.arguments.to_text(), result.trim_end());
-            // The same call in one answer was executed once.
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
+        let (result, advice) = without_advice(&messages.iter().find(answers)?.content);
+        (call.id.is_some() && !result.starts_with(ERROR)).then_some((call, result, advice))
+    })
+}
+
+/// Says what was done since the user's last message: the calls that succeeded, with their results. Empty if none did.
+pub(crate) fn summary(messages: &[Message]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for (call, result, _) in succeeded(messages).filter(|(.., advice)| advice.is_empty()) {
+        let line = format!("{} {}: {}", call.name, call.arguments.to_text(), result.trim_end());
+        // The same call in one answer was executed once.
+        if !lines.contains(&line) {
+            lines.push(line);
         }
     }
     lines.join("\n")

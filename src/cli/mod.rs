@@ -104,7 +104,7 @@ enum Command {
 /// Parses the command line, runs the command, and returns the exit status.
 pub fn main() -> ExitCode {
     callwright::engine::llama::report_failures();
-    let (cli, ignored) = match parse_all(std::env::args_os().collect()) {
+    let (cli, ignored) = match parse_args(std::env::args_os().collect()) {
         Ok(parsed) => parsed,
         Err(status) => return status,
     };
@@ -138,13 +138,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Parses a command line as [`main`] does.
-fn parse_args(args: Vec<OsString>) -> Result<Cli, ExitCode> {
-    parse_all(args).map(|(cli, _)| cli)
-}
-
 /// Parses a command line, with defaults from files and the environment. Returns also a note about what was ignored.
-fn parse_all(args: Vec<OsString>) -> Result<(Cli, Option<String>), ExitCode> {
+fn parse_args(args: Vec<OsString>) -> Result<(Cli, Option<String>), ExitCode> {
     let rewritten = llama_args::rewrite(args.into_iter()).map_err(|error| report(&error.into()))?;
     let ignored = rewritten.note();
     let args = rewritten.args;

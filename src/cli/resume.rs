@@ -78,14 +78,14 @@ pub fn run(args: ResumeArgs) -> Result<u8> {
     std::env::set_current_dir(folder).map_err(|error| Error::io("change to", folder, &error))?;
     let program = std::iter::once("callwright".to_owned());
     let parsed = parse_args(program.chain(journal.invocation.arguments.clone()).map(Into::into).collect());
-    let Ok(Command::Run(mut run_args)) = parsed.map(|cli| cli.command) else {
+    let Ok(Command::Run(mut run_args)) = parsed.map(|(cli, _)| cli.command) else {
         return Err(Error::new(ErrorKind::Replay, "the command that began the run is none that this version knows")
             .hint(format!("it was: callwright {}", journal.invocation.arguments.join(" ")))
             .in_file(&args.file)
             .into());
     };
     if let Some(output) = args.output {
-        run_args.set_output(output);
+        run_args.output = output;
     }
     run::go(*run_args, Some(Resumed { path, journal, decisions }))
 }

@@ -57,7 +57,7 @@ pub struct RunArgs {
 
     /// Choose what is printed to standard output
     #[arg(long, value_name = "FORM", default_value = "text", help_heading = "Output")]
-    output: Output,
+    pub output: Output,
 
     /// Record the tokens of this run in FILE, and with --execute the tools' results; turns fallback models off
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "fallback_tool_models")]
@@ -83,13 +83,6 @@ pub struct Resumed {
     pub path: PathBuf,
     pub journal: Journal,
     pub decisions: Decisions,
-}
-
-impl RunArgs {
-    /// Chooses another output.
-    pub fn set_output(&mut self, output: Output) {
-        self.output = output;
-    }
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
