@@ -23,17 +23,47 @@ use crate::decision::Decided;
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::grammar::Unenforced;
+use crate::parse::{Opening, Opens};
+use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use call::{Call, SPARE};
 use compiler::{grammar_error, id, token};
 use forced::{jump, up_to};
 use openings::Openings;
+use std::sync::Arc;
 use std::time::Duration;
 use trigger::{Hit, Trigger};
 
 pub use compiler::Compiler;
 pub(crate) use rules::Step;
 pub use rules::{Calls, Mode, Notice, Rules, Subject};
+
+/// Text at the beginning of an answer, or after a call, that may be a call in another form than the format's.
+struct OtherForm {
+    begins: Opening,
+    /// Number of tokens of it.
+    tokens: usize,
+    /// The context before it.
+    before: Vec<Token>,
+}
+
+impl OtherForm {
+    fn new(tools: Arc<Tools>) -> OtherForm {
+        OtherForm { begins: Opening::new(tools), tokens: 0, before: Vec::new() }
+    }
+
+    /// Begins again, after these tokens.
+    fn reset(&mut self, before: &[Token]) {
+        self.begins.reset();
+        self.tokens = 0;
+        self.before = before.to_vec();
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.begins.push(bytes);
+        self.tokens += 1;
+    }
+}
 
 enum Phase {
     /// In reasoning, with its length in tokens.
@@ -54,6 +84,8 @@ pub struct Constraint<'c> {
     rules: Rules,
     phase: Phase,
     openings: Openings,
+    /// What the answer begins with, if that may be a call in another form.
+    other: Option<OtherForm>,
     thinking: Trigger,
     thinking_end: String,
     /// The grammar of the whole answer, while reasoning precedes it.
@@ -76,6 +108,14 @@ impl<'c> Constraint<'c> {
     #[must_use]
     pub(crate) fn dormant(mut self) -> Constraint<'c> {
         self.phase = Phase::Off;
+        self
+    }
+
+    /// Takes back what begins a call of `tools` in another form than the format's, where the answer begins or after a call, and begins
+    /// the call in the format's form.
+    #[must_use]
+    pub(crate) fn rewriting(mut self, tools: &Arc<Tools>) -> Constraint<'c> {
+        self.other = Some(OtherForm::new(Arc::clone(tools)));
         self
     }
 
@@ -135,6 +175,9 @@ impl<'c> Constraint<'c> {
     /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails; in every mode, if the remaining tokens do
     /// not suffice for a required call.
     pub(crate) fn next(&mut self, left: usize) -> Result<Step> {
+        if self.opens() == Some(Opens::Call) {
+            return self.begin_instead(left);
+        }
         match &mut self.phase {
             Phase::Over => Ok(Step::Finished),
             Phase::Off => Ok(Step::Sample),
@@ -181,6 +224,38 @@ impl<'c> Constraint<'c> {
                 }
                 Ok(Step::Sample)
             }
+        }
+    }
+
+    /// What the text begins with, while it may be a call in another form.
+    fn opens(&self) -> Option<Opens> {
+        let other = self.other.as_ref().filter(|_| matches!(self.phase, Phase::Text(_)))?;
+        (self.rules.calls != Calls::Forbidden).then(|| other.begins.found())
+    }
+
+    /// Number of the last tokens that may be taken back: nobody should have seen them.
+    pub(super) fn held_back(&self) -> usize {
+        let other = self.other.as_ref().filter(|_| self.opens().is_some_and(|opens| opens != Opens::Text));
+        other.map_or(0, |other| other.tokens)
+    }
+
+    /// Begins a call in the format's form in place of the one that the model has begun.
+    fn begin_instead(&mut self, left: usize) -> Result<Step> {
+        let Some(other) = &self.other else { return Ok(Step::Sample) };
+        let dropped = other.tokens;
+        self.last.clone_from(&other.before);
+        self.restart();
+        match self.begin_call(left + dropped)? {
+            Step::Forced(run) => Ok(Step::Instead(dropped, run)),
+            step => Ok(step),
+        }
+    }
+
+    /// Text begins: at the beginning of the answer, or after reasoning or calls.
+    fn restart(&mut self) {
+        self.openings.reset();
+        if let Some(other) = &mut self.other {
+            other.reset(&self.last);
         }
     }
 
@@ -324,12 +399,15 @@ impl<'c> Constraint<'c> {
             }
             Phase::Thinking(_) | Phase::Text(_) => {
                 self.openings.push(bytes);
+                if let (Phase::Text(_), Some(other)) = (&self.phase, &mut self.other) {
+                    other.push(bytes);
+                }
                 let hit = self.thinking.look(bytes);
                 self.thinking.push(bytes);
                 match (&mut self.phase, hit.map(|hit| hit.which)) {
                     (Phase::Thinking(_), Some(0)) => {
                         self.phase = self.after_reasoning.take().map_or(Phase::Text(0), Phase::Call);
-                        self.openings.reset();
+                        self.restart();
                     }
                     (Phase::Text(_), Some(1)) => self.phase = Phase::Thinking(0),
                     (Phase::Thinking(length) | Phase::Text(length), _) => *length += 1,
@@ -372,7 +450,7 @@ impl<'c> Constraint<'c> {
     /// After the calls.
     fn leave(&mut self) {
         self.phase = if self.only_calls() { Phase::Over } else { Phase::Text(0) };
-        self.openings.reset();
+        self.restart();
         self.thinking.reset();
     }
 

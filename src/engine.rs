@@ -336,6 +336,11 @@ pub trait Engine: Send {
         self.can_draft()
     }
 
+    /// Returns whether a part of an answer may be dropped, and another one written in its place.
+    fn can_go_back(&self) -> bool {
+        self.can_truncate() && !self.samples()
+    }
+
     /// Returns whether tokens may be decoded as a draft: they can be dropped, and it is worth the time.
     fn can_draft(&self) -> bool {
         false

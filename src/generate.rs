@@ -78,6 +78,9 @@ pub struct Usage {
     pub forced_tokens: usize,
     /// Generated tokens that were decoded in advance, as a draft from earlier text.
     pub drafted_tokens: usize,
+    /// Tokens of calls that the model began in another form, and that were taken back for the format's; the answer does not have them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rewritten_tokens: usize,
     /// All tokens decoded as a draft, whether or not the model then wrote them.
     pub proposed_tokens: usize,
     /// What the answer cost, if models.toml has the server's prices, in their currency.
@@ -99,10 +102,15 @@ impl AddAssign for Usage {
         self.forced_tokens += more.forced_tokens;
         self.drafted_tokens += more.drafted_tokens;
         self.proposed_tokens += more.proposed_tokens;
+        self.rewritten_tokens += more.rewritten_tokens;
         self.cost += more.cost;
         self.prompt_time += more.prompt_time;
         self.completion_time += more.completion_time;
     }
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 pub(crate) fn is_free(cost: &f64) -> bool {
@@ -298,6 +306,7 @@ impl PromptRead<'_> {
             },
             pending: Vec::new(),
             part: Vec::new(),
+            passed: 0,
             drafts,
             cut: false,
             measuring: Duration::ZERO,
@@ -337,6 +346,8 @@ struct Answer<'g, 'c> {
     pending: Vec<Token>,
     /// Tokens of the engine that are not a whole one of the model yet.
     part: Vec<Token>,
+    /// How many of the tokens were passed on.
+    passed: usize,
     drafts: Drafts,
     /// Whether the last tokens that the constraint forced were too many.
     cut: bool,
@@ -387,6 +398,7 @@ impl Answer<'_, '_> {
         if !self.part.is_empty() {
             let _ = self.join(false, on_token);
         }
+        let _ = self.pass_on(self.made.tokens.len(), on_token);
         self.made.usage.completion_time = started.elapsed().saturating_sub(self.measuring);
         self.engine.remember(self.made.usage.prompt_time);
         self.count();
@@ -468,6 +480,10 @@ impl Answer<'_, '_> {
                 Err(instead) => step = instead,
             }
         }
+        if let Step::Instead(dropped, run) = step {
+            self.take_back(dropped);
+            return Ok(Next::Forced(run));
+        }
         if constraint.is_closing() {
             self.made.closed_from.get_or_insert(self.made.tokens.len());
         }
@@ -477,8 +493,25 @@ impl Answer<'_, '_> {
                 self.cut = run.len() > left;
                 Next::Forced(run)
             }
-            (Step::Finished | Step::Sample, None) => Next::End(End::Stopped),
+            (Step::Finished | Step::Sample | Step::Instead(..), None) => Next::End(End::Stopped),
         })
+    }
+
+    /// Drops the last tokens of the answer, which nobody has seen.
+    fn take_back(&mut self, count: usize) {
+        let kept = self.made.tokens.len().saturating_sub(count);
+        self.made.tokens.truncate(kept);
+        self.made.usage.rewritten_tokens += count;
+        let kept = self.made.usage.prompt_tokens + kept;
+        let decoded = self.engine.cached().len();
+        self.pending.truncate(kept.saturating_sub(decoded));
+        if decoded > kept {
+            self.engine.truncate(kept);
+        }
+        self.drafts.kept = None;
+        if let Some(probabilities) = self.guides.probabilities {
+            probabilities.drop_last(count);
+        }
     }
 
     /// A draft to decode with the tokens that were written since the model last ran, with `left` tokens to go.
@@ -533,7 +566,18 @@ impl Answer<'_, '_> {
         let Some(whole) = self.engine.join(&self.part, more) else { return ControlFlow::Continue(()) };
         self.part.clear();
         self.made.tokens.push(whole);
-        on_token(self.engine.token_bytes(whole), self.made.closed_from.is_some())
+        let held_back = self.guides.constraint.as_ref().map_or(0, |constraint| constraint.held_back());
+        self.pass_on(self.made.tokens.len().saturating_sub(held_back), on_token)
+    }
+
+    /// Passes the tokens up to that one on.
+    fn pass_on(&mut self, until: usize, on_token: &mut OnToken<'_>) -> ControlFlow<()> {
+        let closed = self.made.closed_from.is_some();
+        while let Some(token) = self.made.tokens[..until].get(self.passed) {
+            self.passed += 1;
+            on_token(self.engine.token_bytes(*token), closed)?;
+        }
+        ControlFlow::Continue(())
     }
 
     /// Counts what was generated.

@@ -180,6 +180,8 @@ pub(crate) enum Step {
     Sample,
     /// Append these tokens: they are forced, or close what is open.
     Forced(Vec<Token>),
+    /// Drop this number of tokens, and append these instead.
+    Instead(usize, Vec<Token>),
     /// The answer is over.
     Finished,
 }

@@ -379,6 +379,11 @@ impl Engine for ScriptedEngine {
         true
     }
 
+    fn can_go_back(&self) -> bool {
+        // A script says what comes at each place, whatever precedes it.
+        false
+    }
+
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         self.rows.clear();
         for (index, token) in tokens.iter().enumerate() {

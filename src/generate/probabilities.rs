@@ -57,6 +57,13 @@ impl Probabilities {
         self.found.borrow_mut().push(TokenProbability { token: likely(token, logprob), top_logprobs });
     }
 
+    /// Removes the last `count`, whose tokens were dropped.
+    pub(super) fn drop_last(&self, count: usize) {
+        let mut found = self.found.borrow_mut();
+        let kept = found.len().saturating_sub(count);
+        found.truncate(kept);
+    }
+
     /// Returns what was added since the last time.
     pub(crate) fn take(&self) -> Vec<TokenProbability> {
         self.found.take()

@@ -4,6 +4,7 @@ use super::{Options, constrain};
 use crate::constraint::Compiler;
 use crate::engine::Engine;
 use crate::format::Format;
+use crate::parse::Opening;
 use crate::tool::Tools;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +26,7 @@ impl Compiling {
         let Some(read) = engine.vocabulary_elsewhere() else { return };
         let (format, tools, options) = (Arc::clone(format), Arc::clone(tools), options.clone());
         let make = move || {
+            Opening::prepare();
             let mut compiler = Compiler::for_format(read(), &format).ok()?;
             // The compiler keeps the grammar. What is wrong with it, the answer finds again.
             let _ = constrain::constraint(&mut compiler, &format, &tools, &options, constrain::rules(&options));

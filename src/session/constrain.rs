@@ -7,10 +7,12 @@ use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::Generation;
 use crate::grammar::{Unenforced, budget, json_grammar};
+use crate::parse::OtherForms;
 use crate::setting::Setting;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The constraint of an answer that begins with a text and may begin in reasoning, and its notices; none if nothing is
 /// constrained. Where the compiler is being made, this waits for it.
@@ -18,7 +20,7 @@ pub(super) fn begin<'c>(
     compiling: &'c mut Compiling,
     engine: &dyn Engine,
     format: &Format,
-    tools: &Tools,
+    tools: &Arc<Tools>,
     options: &Options,
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
@@ -39,6 +41,10 @@ pub(super) fn begin<'c>(
         Ok(mut constraint) => {
             if is_dormant(options) {
                 constraint = constraint.dormant();
+            }
+            // A user who wants other forms as text gets them so.
+            if engine.can_go_back() && options.grammar.is_none() && options.other_forms == OtherForms::Read {
+                constraint = constraint.rewriting(tools);
             }
             constraint.prime(begun)?;
             Ok((Some(constraint), Vec::new()))

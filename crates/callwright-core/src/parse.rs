@@ -55,6 +55,8 @@ pub use note::Note;
 #[doc(hidden)]
 pub use note::notes;
 pub use other_forms::OtherForms;
+#[doc(hidden)]
+pub use other_forms::opening::{Opening, Opens};
 pub use parsed::{Parsed, ParsedCall, ParserOptions, ReasoningOutput, message_to_json};
 
 /// Bytes taken at a time, so that events do not accumulate.

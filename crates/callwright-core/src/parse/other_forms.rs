@@ -8,6 +8,7 @@
 
 pub(super) mod bare;
 pub(super) mod look;
+pub(super) mod opening;
 
 use super::markers::patterns::escape;
 use super::markers::{Lookahead, Side, Sign, beginning};
