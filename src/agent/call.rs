@@ -42,6 +42,8 @@ pub(crate) struct CallState {
     pub(super) counted_as: String,
     /// The call was executed before and has the result of that time.
     pub(super) already_done: bool,
+    /// The conversation has the result of the same call, which only reads.
+    pub(super) known: bool,
     /// Why the text of the call alone makes it need approval, if it does.
     pub(super) doubt: Option<&'static str>,
 }
@@ -58,6 +60,7 @@ impl CallState {
             advice: None,
             counted_as,
             already_done: false,
+            known: false,
             doubt: None,
         }
     }

@@ -4,7 +4,7 @@ use super::messages::succeeded;
 use crate::message::{Arguments, Message, ToolCall};
 use crate::tool::{Effect, Tool, Tools};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Calls of a tool that changes something, in one run, where its definition sets no other limit.
 const MAX_WRITES: usize = 8;
@@ -16,6 +16,8 @@ const MAX_DESTRUCTIVE: usize = 1;
 pub(super) struct Ledger {
     /// The results of calls that succeeded and changed something, by tool and arguments.
     done: HashMap<(String, String), String>,
+    /// The calls that succeeded and only read, since the last one that may have changed what they read.
+    read: HashSet<(String, String)>,
     /// The number of executed calls, by tool.
     executed: HashMap<String, usize>,
 }
@@ -36,10 +38,24 @@ impl Ledger {
         *self.executed.entry(call.name.clone()).or_default() += 1;
     }
 
-    /// Keeps the result of a call that has changed something.
+    /// Keeps a call that succeeded, with its result if it has changed something.
     pub(super) fn succeeded(&mut self, tools: &Tools, call: &ToolCall, result: &str) {
-        let Some(tool) = tools.get(&call.name).filter(|tool| runs_once(tool)) else { return };
-        self.done.insert((call.name.clone(), canonical(tool, &call.arguments)), result.to_owned());
+        let Some(tool) = tools.get(&call.name) else { return };
+        let key = (call.name.clone(), canonical(tool, &call.arguments));
+        if tool.policy.effect == Effect::Read {
+            self.read.insert(key);
+            return;
+        }
+        self.read.clear();
+        if runs_once(tool) {
+            self.done.insert(key, result.to_owned());
+        }
+    }
+
+    /// Returns whether the same call has read the same before, and nothing has changed since.
+    pub(super) fn has_read(&self, tools: &Tools, call: &ToolCall) -> bool {
+        let tool = tools.get(&call.name).filter(|tool| !tool.policy.repeat);
+        tool.is_some_and(|tool| self.read.contains(&(call.name.clone(), canonical(tool, &call.arguments))))
     }
 
     /// Returns the result of the same call, if it was executed before and must not be again.
@@ -153,6 +169,18 @@ mod tests {
         messages.truncate(2);
         messages.push(Message::tool("a", "light_on", "error: no such room"));
         assert_eq!(Ledger::of(&messages, &tools).earlier(&tools, &call(r#"{"room": "hall"}"#)), None);
+    }
+
+    #[test]
+    fn what_was_read_is_known_until_something_changes() {
+        let tools = Tools::new([tool(Effect::Read), Tool::new("lock", "", None)]).unwrap();
+        let mut ledger = Ledger::default();
+        assert!(!ledger.has_read(&tools, &call("{}")));
+        ledger.succeeded(&tools, &call("{}"), "on");
+        assert!(ledger.has_read(&tools, &call(r#"{"level": 100}"#)));
+        assert!(!ledger.has_read(&tools, &call(r#"{"level": 50}"#)));
+        ledger.succeeded(&tools, &ToolCall { name: "lock".into(), ..call("{}") }, "locked");
+        assert!(!ledger.has_read(&tools, &call("{}")));
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) const NOT_EXECUTED: &str = "error: this call was not executed: the ru
 /// For a call that was made before.
 pub(crate) const REPEATED: &str =
     "[This call was made before and gave the same result. Do not make it again: answer with what is known.]";
+/// For the person, where the model did not see the results that it has.
+pub(crate) const RESTATED: &str = "its result is known; the model gets the results once more, in words";
 /// For a call that had changed something before, and was not executed again.
 pub(crate) const ALREADY_DONE: &str =
     "[This was done before, and not again. Do not call it again: do what is left, or say that it is done.]";
@@ -72,6 +74,12 @@ pub(crate) fn succeeded(messages: &[Message]) -> impl Iterator<Item = (&ToolCall
         let (result, advice) = without_advice(&messages.iter().find(answers)?.content);
         (call.id.is_some() && !result.starts_with(ERROR)).then_some((call, result, advice))
     })
+}
+
+/// The results since the user's last message once more, as a message of the user: small models overlook results in the place that
+/// their template gives them, and repeat the calls.
+pub(crate) fn restated(messages: &[Message]) -> Message {
+    Message::user(format!("Results:\n{}\nNow answer the question in words.", summary(messages)))
 }
 
 /// Says what was done since the user's last message: the calls that succeeded, with their results. Empty if none did.

@@ -17,7 +17,8 @@ use crate::generate::Usage;
 use crate::message::{Message, Role, ToolCall, messages_to_json, open_calls};
 use crate::parse::ParsedCall;
 use crate::parse::event::Event as ParserEvent;
-use crate::session::event::{Cut, Done, Event, ModelUsage, Note, Outcome, PendingCall, RetryStep, WithoutTools};
+use crate::session::event::{Cut, Done, Event, ModelUsage, Note, Outcome, PendingCall, Reply, RetryStep, WithoutTools};
+use crate::session::prompt::AnswerRequest;
 use crate::session::record::Entry;
 use crate::session::{FinishReason, Session, ToolChoice};
 use crate::tool::CallProblem;
@@ -126,6 +127,15 @@ pub(super) struct Run<'a> {
     pub pending: Vec<PendingCall>,
 }
 
+/// How the model is asked for an answer.
+#[derive(Debug, Clone, Copy)]
+enum Ask {
+    Freely,
+    /// With the results once more.
+    Restated,
+    WithoutTools(Reason),
+}
+
 /// An answer that is not in the conversation yet.
 pub(super) struct OpenAnswer {
     message: Message,
@@ -165,10 +175,14 @@ impl<'a> Run<'a> {
         let mut step = self.open_calls().unwrap_or(Step::Generate);
         loop {
             step = match step {
-                Step::Generate => self.generate(None)?,
+                Step::Generate => self.generate(Ask::Freely)?,
                 Step::Retry(advice) => {
                     self.advise(&advice);
-                    self.generate(None)?
+                    self.generate(Ask::Freely)?
+                }
+                Step::Restate => {
+                    self.drop_answer();
+                    self.generate(Ask::Restated)?
                 }
                 Step::Answer(reason) => {
                     let message = match reason {
@@ -185,7 +199,7 @@ impl<'a> Run<'a> {
                         Reason::AlreadyDone => self.note("already_done", messages::ONLY_REPEATS.to_owned()),
                         Reason::ToolFailed => {}
                     }
-                    self.generate(Some(reason))?
+                    self.generate(Ask::WithoutTools(reason))?
                 }
                 Step::Execute(calls) => self.execute(&calls)?,
                 Step::Regenerate(call) => self.regenerate(call),
@@ -234,20 +248,20 @@ impl<'a> Run<'a> {
         Some(self.turn.resumed(calls))
     }
 
-    /// The model's next answer; without tools where there is a reason for that.
-    fn generate(&mut self, without_tools: Option<Reason>) -> Result<Step> {
+    /// The model's next answer.
+    fn generate(&mut self, ask: Ask) -> Result<Step> {
         self.commit();
         self.look_at_tools()?;
         let mut request = self.session.request()?;
         let options = &mut request.options;
         options.max_calls.get_or_insert(self.agent.limits.max_calls);
-        if without_tools.is_some() {
+        if matches!(ask, Ask::WithoutTools(_)) {
             options.tool_choice = ToolChoice::None;
         } else if self.executed && options.tool_choice != ToolChoice::None {
             // A call was required, and made; more would be required without end.
             options.tool_choice = ToolChoice::Auto;
         }
-        let reply = self.session.answer(&request, self.on_event)?;
+        let reply = self.reply(&request, ask)?;
         self.spent(None, reply.usage);
         self.notes.extend(reply.notes);
         self.finish = reply.finish_reason;
@@ -261,6 +275,7 @@ impl<'a> Run<'a> {
         for (call, parsed) in reply.message.tool_calls.iter().zip(&reply.calls) {
             let mut call = CallState::new(call.clone()).written_as(&parsed.raw);
             call.doubt = doubt(parsed);
+            call.known = self.ledger.has_read(&request.tools, &call.call);
             let fault = if forbidden { Some(Fault::Tool) } else { fault(parsed, &request.tools) };
             if let Some(fault) = fault {
                 let error = messages::not_executed(parsed, fault);
@@ -270,12 +285,48 @@ impl<'a> Run<'a> {
             }
             calls.push(call);
         }
-        if !calls.is_empty() {
+        let called = !calls.is_empty();
+        let step = self.turn.generated(reply.finish_reason, calls);
+        if called && step != Step::Restate {
             // Before anything is executed, and where that fails nothing is.
             self.session.recording.step(|| Entry::Answer(messages_to_json(std::slice::from_ref(&reply.message))))?;
         }
         self.answer = Some(OpenAnswer { message: reply.message, ran: Vec::new() });
-        Ok(self.turn.generated(reply.finish_reason, calls))
+        Ok(step)
+    }
+
+    /// Lets the model write an answer, with the results once more where it has overlooked them.
+    fn reply(&mut self, request: &AnswerRequest, ask: Ask) -> Result<Reply> {
+        let overlooked = matches!(ask, Ask::Restated | Ask::WithoutTools(Reason::Loop | Reason::AlreadyDone));
+        if overlooked {
+            let mut messages = request.messages.to_vec();
+            messages.push(messages::restated(&messages));
+            let mut restated = AnswerRequest { messages: messages.into(), ..request.clone() };
+            // They decide about first answers.
+            (restated.options.call_threshold, restated.options.no_call_below) = (None, None);
+            match self.session.answer(&restated, self.on_event) {
+                // There is no room for it, or the template cannot write it.
+                Err(error) if matches!(error.kind(), ErrorKind::Template | ErrorKind::ContextOverflow) => {}
+                answer => return answer,
+            }
+        }
+        self.session.answer(request, self.on_event)
+    }
+
+    /// Drops an answer that only repeats calls whose results are known.
+    fn drop_answer(&mut self) {
+        self.answer = None;
+        for call in self.turn.take_calls() {
+            (self.on_event)(&Event::Retry(RetryStep {
+                id: call.id(),
+                tool: call.call.name.clone(),
+                step: "repeated",
+                fault: None,
+                failures: None,
+                arguments: None,
+                message: messages::RESTATED.to_owned(),
+            }));
+        }
     }
 
     /// Takes over tools that have changed in another place.

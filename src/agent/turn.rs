@@ -194,6 +194,9 @@ pub(crate) enum Step {
     Generate,
     /// Let it write after it learned this: [`Turn::generated`].
     Retry(Vec<Advice>),
+    /// Drop the answer, which only repeats calls whose results are known, and let the model write another one after it got the results
+    /// once more: [`Turn::generated`].
+    Restate,
     /// Execute these calls: [`Turn::executed`].
     Execute(Vec<usize>),
     /// Generate this call alone again, under the grammar: [`Turn::regenerated`].
@@ -230,6 +233,8 @@ pub(crate) struct Turn {
     failures: BTreeMap<String, usize>,
     /// Failures in a row that no other call can repair, by tool.
     unavailable: BTreeMap<String, usize>,
+    /// Whether the last answer was dropped.
+    restated: bool,
     /// The number of answers in a row that only repeat what was done.
     repeats: usize,
     /// In how many answers a tool gave the same result to the same arguments.
@@ -258,6 +263,7 @@ impl Turn {
             turns: 0,
             failures: BTreeMap::new(),
             unavailable: BTreeMap::new(),
+            restated: false,
             repeats: 0,
             seen: HashMap::new(),
             calls: Vec::new(),
@@ -314,6 +320,11 @@ impl Turn {
             _ if self.calls.is_empty() && finish == FinishReason::Loop => return Step::Stop(Status::Loop),
             _ if self.calls.is_empty() => return Step::Stop(Status::Done),
             _ => {}
+        }
+        let known = self.calls.iter().all(|call| call.known && call.fault().is_none());
+        self.restated = known && !self.restated && self.turns < self.limits.max_turns;
+        if self.restated {
+            return Step::Restate;
         }
         let good: Vec<usize> = (0..self.calls.len()).filter(|&index| self.calls[index].fault().is_none()).collect();
         if good.is_empty() { self.count() } else { Step::Execute(good) }

@@ -55,8 +55,13 @@ fn fault(name: &str) -> Fault {
     }
 }
 
-/// `tool(arguments)` or `tool(arguments)!fault`.
+/// `tool(arguments)` or `tool(arguments)!fault`; with a `*`, its result is known.
 fn call(text: &str) -> CallState {
+    if let Some(known) = text.strip_suffix('*') {
+        let mut call = call(known);
+        call.known = true;
+        return call;
+    }
     let (call, wrong) = text.split_once('!').map_or((text, None), |(call, wrong)| (call, Some(wrong)));
     let (tool, arguments) = call.split_once('(').unwrap();
     proposed(tool, arguments.trim_end_matches(')'), wrong.map(fault))
@@ -116,6 +121,7 @@ fn shown(step: &Step) -> String {
             Advice::Repeated { call } => format!("{text} r{call}"),
             Advice::AlreadyDone { call } => format!("{text} d{call}"),
         }),
+        Step::Restate => "restate".to_owned(),
         Step::Execute(calls) => calls.iter().fold("execute".to_owned(), |text, call| format!("{text} {call}")),
         Step::Regenerate(call) => format!("regenerate {call}"),
         Step::FallBack { call, model, attempt } => format!("fall back {call} model {model} attempt {attempt}"),
@@ -147,7 +153,9 @@ fn result_of(turn: &mut Turn, step: &Step, choice: u32, executed: &mut usize) ->
     let faults = [None, Some(Fault::Format), Some(Fault::UnknownTool), Some(Fault::Schema)];
     let one = |bits: u32| {
         let arguments = (bits >> 1 & 1).to_string();
-        proposed(["a", "b"][bits as usize & 1], &arguments, faults[(bits >> 2 & 3) as usize])
+        let mut call = proposed(["a", "b"][bits as usize & 1], &arguments, faults[(bits >> 2 & 3) as usize]);
+        call.known = bits & 8 != 0;
+        call
     };
     let result = |bits: u32| match bits & 3 {
         0 | 1 => CallOutcome::Done((bits & 1).to_string()),
@@ -155,7 +163,7 @@ fn result_of(turn: &mut Turn, step: &Step, choice: u32, executed: &mut usize) ->
         _ => CallOutcome::failed(Fault::Tool, "failed"),
     };
     match step {
-        Step::Generate | Step::Retry(_) | Step::Answer(_) => {
+        Step::Generate | Step::Retry(_) | Step::Restate | Step::Answer(_) => {
             let calls: Vec<CallState> = (0..choice & 3).map(|index| one(choice >> (2 + 4 * index))).collect();
             let finish = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
             turn.generated(finish, calls)
@@ -191,7 +199,7 @@ proptest! {
         let mut turn = Turn::new(limits);
         let (mut step, mut answers, mut executed, mut recoveries) = (Step::Generate, 0, 0, 0);
         for choice in choices {
-            answers += usize::from(matches!(step, Step::Generate | Step::Retry(_)));
+            answers += usize::from(matches!(step, Step::Generate | Step::Retry(_) | Step::Restate));
             recoveries += usize::from(matches!(step, Step::Regenerate(_) | Step::FallBack { .. }));
             step = result_of(&mut turn, &step, choice, &mut executed);
             if matches!(step, Step::Stop(_)) {
