@@ -7,6 +7,9 @@
 //! on as the usual one does. Before the marker there may be white space: with it in one token together with the
 //! marker's beginning, or as one token of its own.
 //!
+//! A model may begin a call in another form, such as JSON in a code fence, and the program reads that, too. So the beginnings of the
+//! usual other forms count in the same way, if their first token is likely enough.
+//!
 //! The first factor is known as soon as the prompt is read. The others take one more batch, of as many tokens as the marker
 //! has, which is only decoded where it is asked for: see [`Options::measure_call`](crate::session::Options::measure_call).
 
@@ -18,8 +21,10 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A token of white space that is less likely than this is not followed.
-const LIKELY_SPACE: f64 = 0.02;
+/// A token of white space, or the first one of another form, that is less likely than this is not followed.
+const LIKELY: f64 = 0.02;
+/// How calls in other forms begin. JSON may have white space anywhere.
+const OTHER_FORMS: [&str; 4] = ["{\"name\": \"", "[{\"name\": \"", "```json\n{\"name\": \"", "```json\n[{\"name\": \""];
 /// The least logarithm of a probability that counts.
 const LEAST_LOGARITHM: f64 = -50.0;
 /// Above this probability, reasoning comes first, and the answer begins after it.
@@ -35,12 +40,20 @@ pub struct CallProbability {
     /// That of the whole start marker, if it was followed, or is a single token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker: Option<f64>,
+    /// That of the beginnings of calls in other forms together, where the marker was followed and such calls are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_forms: Option<f64>,
 }
 
 impl CallProbability {
-    /// The probability of the whole marker if it is known, or else that of the first token.
+    /// What thresholds are compared with: the probability of a call in any form if it is known, or else that of the first token.
     pub fn value(&self) -> f64 {
-        self.marker.unwrap_or(self.first_token)
+        self.whole().unwrap_or(self.first_token)
+    }
+
+    /// The probability of a call in any form, if it is known.
+    pub(crate) fn whole(&self) -> Option<f64> {
+        self.marker.map(|marker| (marker + self.other_forms.unwrap_or(0.0)).min(1.0))
     }
 }
 
@@ -78,13 +91,24 @@ impl Thresholds {
     }
 }
 
-/// How a format's calls begin, in one model's tokens.
+/// A text that a call begins with, in one model's tokens.
+#[derive(Debug)]
+struct Beginning {
+    /// The text as the tokenizer writes it.
+    path: Vec<Token>,
+    /// For each token of the path: which tokens continue the text there.
+    fits: Vec<Vec<usize>>,
+}
+
+/// How calls begin, in one model's tokens.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    /// The marker as the tokenizer writes it.
-    path: Vec<Token>,
-    /// For each token of the path: which tokens continue the marker there.
-    fits: Vec<Vec<usize>>,
+    /// With the format's marker.
+    own: Beginning,
+    /// In other forms.
+    others: Vec<Beginning>,
+    /// Tokens that calls in other forms may begin with, and the format's may not.
+    other_first: Vec<usize>,
     /// Whether each token that may begin a call completes the marker.
     whole: bool,
     /// Tokens of white space only.
@@ -103,21 +127,17 @@ impl Opening {
         let markers = markers(format);
         let marker = markers.first()?.clone();
         let specials = vocabulary.specials(&[&marker, format.opening(None).as_bytes()]);
-        let path = vocabulary.tokenize_with(&marker, &specials);
-        let mut fits = Vec::with_capacity(path.len());
-        let mut at = 0;
-        for (place, token) in path.iter().enumerate() {
-            let rest = marker.get(at..)?;
-            at += vocabulary.bytes(*token).len();
-            // JSON may have white space anywhere.
-            let fit = |bytes: &[u8]| match (place, bare) {
-                (0, true) => markers.iter().any(|marker| continues(&without_spaces(marker), &without_spaces(bytes))),
-                (0, false) => markers.iter().any(|marker| continues(marker, bytes.trim_ascii_start())),
-                (_, true) => continues(&without_spaces(rest), &without_spaces(bytes)),
-                (_, false) => continues(rest, bytes),
-            };
-            fits.push(indices(vocabulary, fit));
-        }
+        let own = Beginning::new(vocabulary, vocabulary.tokenize_with(&marker, &specials), &markers, bare)?;
+        let same = |text: &[u8]| bare && continues(&without_spaces(&marker), &without_spaces(text));
+        let others = OTHER_FORMS.iter().map(|text| text.as_bytes()).filter(|text| !same(text));
+        let others: Vec<Beginning> = others
+            .filter_map(|text| Beginning::new(vocabulary, vocabulary.tokenize_with(text, &[]), &[text.to_vec()], true))
+            .collect();
+        let mut other_first: Vec<usize> = others.iter().flat_map(Beginning::first).copied().collect();
+        other_first.sort_unstable();
+        other_first.dedup();
+        other_first.retain(|index| !own.first().contains(index));
+        let fits = &own.fits;
         let completes = |index: &usize| {
             vocabulary.words.get(*index).is_some_and(|word| word.bytes.trim_ascii_start().starts_with(&marker))
         };
@@ -133,14 +153,16 @@ impl Opening {
             },
             reasoning_end: reasoning.map(|around| text(&around.end)).unwrap_or_default(),
             written: vocabulary.tokenize_with(format.opening(None).as_bytes(), &specials),
-            path,
-            fits,
+            own,
+            others,
+            other_first,
         })
     }
 
     /// How many tokens a decision decodes in advance at most: white space and the marker, whose tokens have a byte or more.
     pub(crate) fn most_tokens(format: &Format) -> usize {
-        markers(format).first().map_or(0, |marker| marker.len() + 1)
+        let own = markers(format).first().map_or(0, |marker| marker.len() + 1);
+        OTHER_FORMS.iter().map(|text| text.len() + 1).fold(own, usize::max)
     }
 
     /// The tokens that begin a call.
@@ -148,34 +170,79 @@ impl Opening {
         &self.written
     }
 
-    /// The probability of the first token.
-    fn first(&self, distribution: &Distribution<'_>) -> CallProbability {
-        let first_token = self.fits.first().map_or(0.0, |fits| distribution.of(fits));
-        CallProbability { first_token, marker: self.whole.then_some(first_token) }
+    /// The probability of the first token, of a call in the format or, if `others`, in any form.
+    fn first(&self, distribution: &Distribution<'_>, others: bool) -> CallProbability {
+        let own = distribution.of(self.own.first());
+        let other = if others { distribution.of(&self.other_first) } else { 0.0 };
+        let whole = self.whole && other < LIKELY;
+        CallProbability { first_token: (own + other).min(1.0), marker: whole.then_some(own), other_forms: None }
     }
 
-    /// The probability of the whole marker, with what is decoded for it removed from the engine's context again;
-    /// `None` if the engine cannot go back.
-    fn follow(&self, engine: &mut dyn Engine, first: CallProbability, logits: &[f32]) -> Result<Option<f64>> {
+    /// The probability of all that a call may begin with, with what is decoded for it removed from the engine's context again; that of
+    /// the first token alone if the engine cannot go back.
+    fn follow(
+        &self,
+        engine: &mut dyn Engine,
+        first: CallProbability,
+        logits: &[f32],
+        others: bool,
+    ) -> Result<CallProbability> {
         let before = engine.cached().len();
-        if !engine.can_truncate() || before + self.path.len() + 1 > engine.context_limit() {
-            return Ok(first.marker);
+        let longest = self.others.iter().filter(|_| others).map(|other| other.path.len());
+        let longest = longest.fold(self.own.path.len(), usize::max);
+        if !engine.can_truncate() || before + longest + 1 > engine.context_limit() {
+            return Ok(first);
         }
         let distribution = Distribution::new(logits);
-        let space = distribution.likeliest(&self.spaces).filter(|(_, probability)| *probability >= LIKELY_SPACE);
-        let mut sum = match first.marker {
-            Some(whole) => whole,
-            None => first.first_token * self.rest(engine, None)?,
-        };
-        engine.truncate(before);
-        if let Some((space, probability)) = space {
-            sum += probability * self.rest(engine, Some(space))?;
+        let space = distribution.likeliest(&self.spaces).filter(|(_, probability)| *probability >= LIKELY);
+        let mut own = distribution.of(self.own.first());
+        if !self.whole {
+            own *= self.own.rest(engine, None)?;
             engine.truncate(before);
         }
-        Ok(Some(sum.min(1.0)))
+        if let Some((space, probability)) = space {
+            own += probability * self.own.rest(engine, Some(space))?;
+            engine.truncate(before);
+        }
+        let mut other_forms = 0.0;
+        for other in self.others.iter().filter(|_| others) {
+            let begun = distribution.of(other.first());
+            if begun >= LIKELY {
+                other_forms += begun * other.rest(engine, None)?;
+                engine.truncate(before);
+            }
+        }
+        let other_forms = others.then_some(other_forms.min(1.0));
+        Ok(CallProbability { marker: Some(own.min(1.0)), other_forms, ..first })
+    }
+}
+
+impl Beginning {
+    /// A text with this path; the first token may also begin another one of `texts`. `loose`: white space may be anywhere.
+    fn new(vocabulary: &Vocabulary, path: Vec<Token>, texts: &[Vec<u8>], loose: bool) -> Option<Beginning> {
+        let text = texts.first()?;
+        let mut fits = Vec::with_capacity(path.len());
+        let mut at = 0;
+        for (place, token) in path.iter().enumerate() {
+            let rest = text.get(at..)?;
+            at += vocabulary.bytes(*token).len();
+            let fit = |bytes: &[u8]| match (place, loose) {
+                (0, true) => texts.iter().any(|text| continues(&without_spaces(text), &without_spaces(bytes))),
+                (0, false) => texts.iter().any(|text| continues(text, bytes.trim_ascii_start())),
+                (_, true) => continues(&without_spaces(rest), &without_spaces(bytes)),
+                (_, false) => continues(rest, bytes),
+            };
+            fits.push(indices(vocabulary, fit));
+        }
+        Some(Beginning { path, fits })
     }
 
-    /// The probability of the marker after white space, or of all but its first token.
+    /// The tokens that it may begin with.
+    fn first(&self) -> &[usize] {
+        self.fits.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// The probability of the text after white space, or of all but its first token.
     fn rest(&self, engine: &mut dyn Engine, space: Option<Token>) -> Result<f64> {
         // After the last token nothing more is asked.
         let known = &self.path[..self.path.len().saturating_sub(1)];
@@ -275,6 +342,8 @@ pub(crate) struct Decision<'o> {
     opening: &'o Opening,
     /// Whether the whole marker is asked for.
     follow: bool,
+    /// Whether calls in other forms count.
+    others: bool,
     thresholds: Thresholds,
     place: Place,
     /// The end of the text, while it is reasoning.
@@ -296,11 +365,16 @@ enum Place {
 
 impl<'o> Decision<'o> {
     /// A decision at the beginning of an answer; `thinking` if that begins with reasoning. `follow` asks for the whole
-    /// marker; any threshold does, too.
-    pub(crate) fn new(opening: &'o Opening, follow: bool, thresholds: Thresholds, thinking: bool) -> Decision<'o> {
+    /// marker; any threshold does, too. Calls in `others` count if they are read.
+    pub(crate) fn new(
+        opening: &'o Opening,
+        (follow, others): (bool, bool),
+        thresholds: Thresholds,
+        thinking: bool,
+    ) -> Decision<'o> {
         let place = if thinking { Place::Reasoning } else { Place::Here };
         let follow = follow || thresholds.any();
-        Decision { opening, follow, thresholds, place, tail: Vec::new(), found: None, decided: Rc::default() }
+        Decision { opening, follow, others, thresholds, place, tail: Vec::new(), found: None, decided: Rc::default() }
     }
 
     /// The probability, once the answer has begun.
@@ -341,7 +415,7 @@ impl<'o> Decision<'o> {
     /// engine's logits are now others.
     pub(crate) fn decide(&mut self, engine: &mut dyn Engine, logits: &[f32]) -> Result<(Option<Decided>, bool)> {
         let distribution = Distribution::new(logits);
-        let mut found = self.opening.first(&distribution);
+        let mut found = self.opening.first(&distribution, self.others);
         if distribution.of(&self.opening.reasons) >= REASONS && !self.opening.reasoning_end.is_empty() {
             self.found = Some(found);
             self.place = Place::Reasoning;
@@ -349,7 +423,7 @@ impl<'o> Decision<'o> {
         }
         let mut moved = false;
         if self.follow {
-            found.marker = self.opening.follow(engine, found, logits)?;
+            found = self.opening.follow(engine, found, logits, self.others)?;
             moved = true;
         }
         self.place = Place::Past;
@@ -405,8 +479,8 @@ mod tests {
         let words =
             ["###", "#", " ###", "\n", "### TO", "## ", "Hi", "####", " TOOL", "_CALL_START", " ###\n", "_", "T"];
         let opening = Opening::new(&vocabulary(&words), Format::delimited()).unwrap();
-        let texts = |fits: &Vec<usize>| fits.iter().map(|index| words[*index]).collect::<Vec<_>>();
-        assert_eq!(texts(&opening.fits[0]), ["###", "#", " ###", "### TO"]);
+        let texts = |fits: &[usize]| fits.iter().map(|index| words[*index]).collect::<Vec<_>>();
+        assert_eq!(texts(opening.own.first()), ["###", "#", " ###", "### TO"]);
         assert_eq!(opening.spaces, [3]);
         assert!(!opening.whole);
     }
@@ -435,11 +509,37 @@ mod tests {
             engine.begin(&[Token(65)], &Default::default()).unwrap();
             engine.decode(&[Token(65)]).unwrap();
             let logits = engine.logits().to_vec();
-            let mut decision = Decision::new(&opening, true, Thresholds::default(), false);
+            let mut decision = Decision::new(&opening, (true, true), Thresholds::default(), false);
             decision.decide(&mut engine, &logits).unwrap();
             let found = decision.found().unwrap();
             assert_eq!((found.first_token, found.marker), (first, Some(marker)), "{text}");
             assert_eq!(engine.cached(), [Token(65)], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_in_another_form_counts_where_it_is_read() {
+        let opening = Opening::new(&Vocabulary::of_bytes(), Format::delimited()).unwrap();
+        for (text, expected) in [
+            ("{\"name\": \"f\"", 1.0),
+            ("```json\n{\"name\": \"f\"", 1.0),
+            ("```json\n[{\"name\": \"f\"", 1.0),
+            ("```python\nprint()", 0.0),
+            ("{\"city\": \"Oslo\"}", 0.0),
+            ("### TOOL_CALL_START ###\n{", 0.0),
+        ] {
+            for others in [true, false] {
+                let info = ModelInfo { context_train: 4096, ..ModelInfo::default() };
+                let mut engine = ScriptedEngine::from_texts(info, [text]);
+                engine.begin(&[Token(65)], &Default::default()).unwrap();
+                engine.decode(&[Token(65)]).unwrap();
+                let logits = engine.logits().to_vec();
+                let mut decision = Decision::new(&opening, (true, others), Thresholds::default(), false);
+                decision.decide(&mut engine, &logits).unwrap();
+                let found = decision.found().unwrap();
+                assert_eq!(found.other_forms, others.then_some(expected), "{text}");
+                assert_eq!(engine.cached(), [Token(65)], "{text}");
+            }
         }
     }
 

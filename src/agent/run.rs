@@ -125,6 +125,8 @@ pub(super) struct Run<'a> {
     pub ledger: Ledger,
     /// The calls that wait for approval.
     pub pending: Vec<PendingCall>,
+    /// The ids of calls in answers that were dropped.
+    dropped: Vec<String>,
 }
 
 /// How the model is asked for an answer.
@@ -155,6 +157,7 @@ impl<'a> Run<'a> {
             own: session.engine.model().name.clone(),
             ledger: Ledger::of(&session.messages, &session.tools),
             pending: Vec::new(),
+            dropped: Vec::new(),
             answer: None,
             executed: false,
             failure: None,
@@ -253,6 +256,7 @@ impl<'a> Run<'a> {
         self.commit();
         self.look_at_tools()?;
         let mut request = self.session.request()?;
+        request.dropped.clone_from(&self.dropped);
         let options = &mut request.options;
         options.max_calls.get_or_insert(self.agent.limits.max_calls);
         if matches!(ask, Ask::WithoutTools(_)) {
@@ -317,10 +321,11 @@ impl<'a> Run<'a> {
     fn drop_answer(&mut self) {
         self.answer = None;
         for call in self.turn.take_calls() {
+            self.dropped.push(call.id());
             (self.on_event)(&Event::Retry(RetryStep {
                 id: call.id(),
                 tool: call.call.name.clone(),
-                step: "repeated",
+                step: "dropped",
                 fault: None,
                 failures: None,
                 arguments: None,

@@ -315,7 +315,7 @@ mod tests {
             category: "all".to_owned(),
             cluster: format!("{needs_call}-{index}"),
             needs_call,
-            call_probability: CallProbability { first_token: probability, marker: None },
+            call_probability: CallProbability { first_token: probability, marker: None, other_forms: None },
         }
     }
 

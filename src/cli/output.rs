@@ -112,6 +112,9 @@ impl Printer {
             }
             Event::Parsed(Parsed::Reasoning { delta }) => self.think(delta),
             Event::ToolResult(result) => self.result(result)?,
+            Event::Retry(retry) if retry.step == "dropped" => {
+                self.aside(&format!("not executed again: {}", retry.tool))?;
+            }
             Event::Retry(retry) if matches!(retry.step, "regenerated" | "repeated") => {
                 self.aside(&format!("{} {}", retry.step, retry.arguments.as_deref().unwrap_or(&retry.tool)))?;
             }

@@ -200,7 +200,8 @@ impl Session {
         let ahead = Opening::most_tokens(format);
         let sampler = Sampler::new(request.options.sampling);
         let read = read(&mut **engine, &written.tokens, sampler, limits, ahead, &mut *self.on_prompt)?;
-        let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking);
+        let asked = (true, decide::reads_others(&request.options));
+        let mut decision = Decision::new(opening, asked, Thresholds::default(), written.thinking);
         let guides = Guides { decision: Some(&mut decision), ..Guides::default() };
         read.write(guides, &mut |_: &[u8], _: bool| ControlFlow::Continue(()))?;
         Ok(decision.found().filter(|_| !decision.is_open()))
@@ -274,7 +275,8 @@ impl Answered<'_> {
 fn parser_options(request: &AnswerRequest, prompt_tail: &str) -> ParserOptions {
     let options = &request.options;
     let calls = request.messages.iter().flat_map(|message| &message.tool_calls);
-    let taken_ids: Vec<String> = calls.filter_map(|call| call.id.clone()).collect();
+    let taken_ids: Vec<String> =
+        calls.filter_map(|call| call.id.clone()).chain(request.dropped.iter().cloned()).collect();
     // Without tools, or where the answer is to be JSON, text that looks like a call is text.
     let only_text = request.tools.is_empty() || options.grammar.is_some() || options.response_format.is_some();
     ParserOptions::default()

@@ -1,13 +1,13 @@
 //! The constraint of one turn, from the session's options.
 
 use super::compiling::Compiling;
+use super::decide::reads_others;
 use super::{Options, ToolChoice};
 use crate::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::Generation;
 use crate::grammar::{Unenforced, budget, json_grammar};
-use crate::parse::OtherForms;
 use crate::setting::Setting;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
@@ -43,7 +43,7 @@ pub(super) fn begin<'c>(
                 constraint = constraint.dormant();
             }
             // A user who wants other forms as text gets them so.
-            if engine.can_go_back() && options.grammar.is_none() && options.other_forms == OtherForms::Read {
+            if engine.can_go_back() && options.grammar.is_none() && reads_others(options) {
                 constraint = constraint.rewriting(tools);
             }
             constraint.prime(begun)?;

@@ -156,6 +156,7 @@ impl Prompts {
         let same = common(cached, &written.tokens);
         if self.rewriting_reported
             || engine.samples()
+            || !request.dropped.is_empty()
             || !self.cuts.is_empty()
             || last.with_tools != with_tools
             || same >= last.tokens.min(cached.len())

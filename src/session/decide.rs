@@ -1,12 +1,13 @@
 //! Whether the model decides to call, and how likely it does.
 
-use super::ToolChoice;
 use super::prompt::AnswerRequest;
+use super::{Options, ToolChoice};
 use crate::decision::{Decision, Opening, Thresholds};
 use crate::engine::Engine;
 use crate::engine::vocabulary::Vocabulary;
 use crate::format::Format;
 use crate::message::Role;
+use crate::parse::OtherForms;
 use std::cell::OnceCell;
 
 /// What decisions need besides the session's engine.
@@ -45,7 +46,7 @@ fn decides(request: &AnswerRequest) -> bool {
 /// How many tokens the decision of an answer decodes in advance, at most.
 pub(super) fn ahead(format: &Format, request: &AnswerRequest) -> usize {
     let options = &request.options;
-    let measures = options.measure_call || options.call_threshold.is_some() || options.no_call_below.is_some();
+    let measures = measures(options) || options.call_threshold.is_some() || options.no_call_below.is_some();
     if decides(request) && measures { Opening::most_tokens(format) } else { 0 }
 }
 
@@ -57,5 +58,15 @@ pub(super) fn decision<'o>(opening: &'o Opening, request: &AnswerRequest, thinki
         true => Thresholds { call: options.call_threshold, text: options.no_call_below },
         false => Thresholds::default(),
     };
-    Decision::new(opening, options.measure_call, thresholds, thinking)
+    Decision::new(opening, (measures(options), reads_others(options)), thresholds, thinking)
+}
+
+/// Returns whether the probability of a call is asked for.
+fn measures(options: &Options) -> bool {
+    options.measure_call || options.explain
+}
+
+/// Returns whether calls in other forms than the format's are read.
+pub(super) fn reads_others(options: &Options) -> bool {
+    options.other_forms == OtherForms::Read
 }

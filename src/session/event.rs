@@ -128,7 +128,7 @@ pub struct RetryStep {
     pub tool: String,
     /// `reported`: the model gets the error; `regenerated`: the call alone was generated again under the grammar;
     /// `unavailable`: it learns that no other call of the tool would do better; `repeated`: it learns that it made the
-    /// call before.
+    /// call before; `dropped`: the answer does not count, because the result of each of its calls is known.
     pub step: &'static str,
     /// How the call failed, where the model got the error.
     #[serde(skip_serializing_if = "Option::is_none")]

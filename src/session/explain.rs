@@ -4,6 +4,7 @@ use super::ToolChoice;
 use super::context::Prompts;
 use super::event::{Cut, FinishReason, Reply};
 use super::prompt::AnswerRequest;
+use crate::decision::CallProbability;
 use crate::engine::Engine;
 use crate::format::Format;
 use crate::message::Role;
@@ -18,8 +19,10 @@ const NEARLY: f64 = 0.2;
 
 /// What can be seen of an answer without a call.
 pub(super) struct NoCall {
-    /// The probability that the answer begins with a call, if it was measured.
+    /// The probability that the answer begins with a call, if it was measured. That of the first token says too little.
     probability: Option<f64>,
+    /// Its parts, in words.
+    parts: String,
     /// A format whose marker the answer has, and the marker.
     other_form: Option<(&'static str, &'static str)>,
     /// The tools whose names the answer has, except those that the user named.
@@ -45,7 +48,8 @@ impl NoCall {
         let asked = &request.messages.last()?.content;
         let named = tools.iter().map(|tool| tool.called()).filter(|name| names(content, name) && !names(asked, name));
         Some(NoCall {
-            probability: reply.call_probability.map(|probability| probability.value()),
+            probability: reply.call_probability.and_then(|probability| probability.whole()),
+            parts: reply.call_probability.map(parts).unwrap_or_default(),
             other_form: format.other_call_in(&String::from_utf8_lossy(raw)),
             named: named.map(str::to_owned).collect(),
             ended,
@@ -114,7 +118,7 @@ impl NoCall {
         };
         let probability = self.probability.map_or_else(
             || "not measured".to_owned(),
-            |probability| format!("{probability:.3} at the beginning of the answer"),
+            |probability| format!("{probability:.3} at the beginning of the answer{}", self.parts),
         );
         let other = self.other_form.map_or_else(
             || "no call in another format".to_owned(),
@@ -162,6 +166,16 @@ impl NoCall {
             next.push("fewer tools".to_owned());
         }
         next
+    }
+}
+
+/// The parts of a probability, in words.
+fn parts(probability: CallProbability) -> String {
+    match (probability.marker, probability.other_forms) {
+        (Some(marker), Some(other)) if other > 0.0 => {
+            format!(" ({marker:.3} with the format's marker, {other:.3} in another form)")
+        }
+        _ => String::new(),
     }
 }
 

@@ -27,11 +27,13 @@ pub(crate) struct AnswerRequest {
     pub options: Options,
     /// When the answer is ended, if it has not by then.
     pub until: Option<Instant>,
+    /// The ids of calls in answers that were dropped: events had them.
+    pub dropped: Vec<String>,
 }
 
 impl AnswerRequest {
     pub(crate) fn new(messages: impl Into<Arc<Vec<Message>>>, tools: Arc<Tools>, options: Options) -> AnswerRequest {
-        AnswerRequest { messages: messages.into(), tools, options, until: None }
+        AnswerRequest { messages: messages.into(), tools, options, until: None, dropped: Vec::new() }
     }
 
     /// The same request with other tools.

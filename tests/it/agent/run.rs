@@ -348,12 +348,13 @@ fn cell(fault: &Fault, parallel: bool, with_fallback: bool) -> String {
     let messages = session.messages();
     let answers = messages.iter().filter(|message| message.role == Role::Assistant).count();
     assert!(answers <= 9, "{what}: {answers} answers");
-    // Every call that the model began is in the conversation, with a result.
-    let begun: Vec<&str> = events
-        .iter()
-        .filter(|event| event["type"] == "call_start")
-        .map(|event| event["id"].as_str().unwrap())
-        .collect();
+    // Every call that the model began is in the conversation, with a result, or was reported as dropped.
+    let ids = |of: &dyn Fn(&Value) -> bool| -> Vec<&str> {
+        events.iter().filter(|event| of(event)).map(|event| event["id"].as_str().unwrap()).collect()
+    };
+    let dropped = ids(&|event| event["step"] == "dropped");
+    let mut begun = ids(&|event| event["type"] == "call_start");
+    begun.retain(|id| !dropped.contains(id));
     let kept: Vec<&str> =
         messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.as_deref().unwrap()).collect();
     assert_eq!(begun, kept, "{what}");

@@ -4,5 +4,6 @@ mod answers;
 mod closing;
 mod gbnf;
 mod grammar;
+mod other_forms;
 mod repeats;
 mod schemas;
