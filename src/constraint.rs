@@ -23,6 +23,7 @@ use crate::decision::Decided;
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::grammar::Unenforced;
+use crate::message::Message;
 use crate::parse::{Opening, Opens};
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
@@ -48,8 +49,8 @@ struct OtherForm {
 }
 
 impl OtherForm {
-    fn new(tools: Arc<Tools>) -> OtherForm {
-        OtherForm { begins: Opening::new(tools), tokens: 0, before: Vec::new() }
+    fn new(tools: Arc<Tools>, messages: &[Message]) -> OtherForm {
+        OtherForm { begins: Opening::new(tools, messages), tokens: 0, before: Vec::new() }
     }
 
     /// Begins again, after these tokens.
@@ -112,10 +113,10 @@ impl<'c> Constraint<'c> {
     }
 
     /// Takes back what begins a call of `tools` in another form than the format's, where the answer begins or after a call, and begins
-    /// the call in the format's form.
+    /// the call in the format's form. What tool results of the conversation have is left as it is.
     #[must_use]
-    pub(crate) fn rewriting(mut self, tools: &Arc<Tools>) -> Constraint<'c> {
-        self.other = Some(OtherForm::new(Arc::clone(tools)));
+    pub(crate) fn rewriting(mut self, tools: &Arc<Tools>, messages: &[Message]) -> Constraint<'c> {
+        self.other = Some(OtherForm::new(Arc::clone(tools), messages));
         self
     }
 
@@ -166,6 +167,10 @@ impl<'c> Constraint<'c> {
             return Ok(());
         }
         self.primed = true;
+        if matches!(self.phase, Phase::Text(_)) && !text.trim_ascii().is_empty() {
+            // What follows is not the beginning of the answer.
+            self.other = None;
+        }
         self.read(text)
     }
 

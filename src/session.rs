@@ -349,9 +349,9 @@ impl Session {
     #[doc(hidden)]
     pub fn check(&mut self) -> Result<()> {
         self.check_prompt()?;
-        let tools = self.shown_tools();
-        let Session { compiling, engine, prompts, options, .. } = self;
-        constrain::begin(compiling, &**engine, &prompts.writer.format, &tools, options, (b"", false)).map(|_| ())
+        let request = AnswerRequest::new(Arc::clone(&self.messages), self.shown_tools(), self.options.clone());
+        let Session { compiling, engine, prompts, .. } = self;
+        constrain::begin(compiling, &**engine, &prompts.writer.format, &request, (b"", false)).map(|_| ())
     }
 
     /// Checks that the chat template writes the conversation. The grammar for the tools is made meanwhile, and until the answer's

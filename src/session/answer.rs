@@ -79,7 +79,7 @@ impl Session {
         // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
         let constraint = match compiling.is_coming() {
             true => None,
-            false => Some(constrain::begin(compiling, &**engine, format, &request.tools, options, begun)?),
+            false => Some(constrain::begin(compiling, &**engine, format, request, begun)?),
         };
         let read = read(
             &mut **engine,
@@ -91,7 +91,7 @@ impl Session {
         )?;
         let (mut constraint, notices) = match constraint {
             Some(begun) => begun,
-            None => constrain::begin(compiling, read.engine(), format, &request.tools, options, begun)?,
+            None => constrain::begin(compiling, read.engine(), format, request, begun)?,
         };
         let mut notices: Vec<String> = unenforced.into_iter().chain(notices).collect();
         notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));

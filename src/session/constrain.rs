@@ -2,6 +2,7 @@
 
 use super::compiling::Compiling;
 use super::decide::reads_others;
+use super::prompt::AnswerRequest;
 use super::{Options, ToolChoice};
 use crate::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
@@ -12,7 +13,6 @@ use crate::setting::Setting;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 
 /// The constraint of an answer that begins with a text and may begin in reasoning, and its notices; none if nothing is
 /// constrained. Where the compiler is being made, this waits for it.
@@ -20,10 +20,10 @@ pub(super) fn begin<'c>(
     compiling: &'c mut Compiling,
     engine: &dyn Engine,
     format: &Format,
-    tools: &Arc<Tools>,
-    options: &Options,
+    request: &AnswerRequest,
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
+    let AnswerRequest { messages, tools, options, .. } = request;
     if !is_constrained(tools, options) {
         return Ok((None, Vec::new()));
     }
@@ -44,7 +44,7 @@ pub(super) fn begin<'c>(
             }
             // A user who wants other forms as text gets them so.
             if engine.can_go_back() && options.grammar.is_none() && reads_others(options) {
-                constraint = constraint.rewriting(tools);
+                constraint = constraint.rewriting(tools, messages);
             }
             constraint.prime(begun)?;
             Ok((Some(constraint), Vec::new()))

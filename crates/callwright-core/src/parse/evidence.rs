@@ -220,6 +220,12 @@ impl Sources {
         Sources(texts.iter().map(|text| plain(text)).filter(|text| !text.is_empty()).collect())
     }
 
+    /// Returns whether one of them has this text, white space and escapes aside.
+    pub(super) fn have_text(&self, text: &str) -> bool {
+        let text = plain(text);
+        self.0.iter().any(|source| source.contains(&text))
+    }
+
     /// Returns whether one of them has this call: its name and all of its arguments together. Values alone may come
     /// from there.
     pub(super) fn have(&self, call: &ParsedCall) -> bool {

@@ -4,8 +4,10 @@
 //! the format's own marker is written instead. That may only happen where the text cannot be anything but a call.
 
 use super::{BLANK, LISTS, POSITIONAL, POSITIONAL_BEGUN, WORD, json_call, json_name};
+use crate::message::Message;
+use crate::parse::evidence::Sources;
 use crate::parse::markers::beginning;
-use crate::parse::names;
+use crate::parse::{ParserOptions, names};
 use crate::tool::Tools;
 use regex_automata::Anchored;
 use regex_automata::dfa::Automaton as _;
@@ -21,6 +23,8 @@ const MOST: usize = 400;
 #[derive(Debug, Clone)]
 pub struct Opening {
     tools: Arc<Tools>,
+    /// What a model may copy a call from.
+    sources: Arc<Sources>,
     text: Vec<u8>,
     state: Option<StateID>,
     found: Opens,
@@ -38,10 +42,11 @@ pub enum Opens {
 }
 
 impl Opening {
-    /// Watches a text from its beginning.
+    /// Watches an answer to this conversation from its beginning.
     #[must_use]
-    pub fn new(tools: Arc<Tools>) -> Opening {
-        let mut opening = Opening { tools, text: Vec::new(), state: None, found: Opens::Text };
+    pub fn new(tools: Arc<Tools>, messages: &[Message]) -> Opening {
+        let sources = Arc::new(Sources::new(&ParserOptions::default().answering(messages).sources));
+        let mut opening = Opening { tools, sources, text: Vec::new(), state: None, found: Opens::Text };
         opening.reset();
         opening
     }
@@ -73,7 +78,7 @@ impl Opening {
             self.text.push(*byte);
             // The automaton reports a match one byte late.
             if dfa.is_match_state(dfa.next_eoi_state(state)) {
-                self.found = if self.names_tool() { Opens::Call } else { Opens::Text };
+                self.found = if self.names_tool() && !self.is_copy() { Opens::Call } else { Opens::Text };
                 return;
             }
             if dfa.is_dead_state(state) || self.text.len() > MOST {
@@ -82,6 +87,13 @@ impl Opening {
             }
         }
         self.state = Some(state);
+    }
+
+    /// Returns whether a tool's result has the same beginning of a call: the parser judges it when it is whole.
+    fn is_copy(&self) -> bool {
+        let text = String::from_utf8_lossy(&self.text);
+        let call = text.find(['{', '[']).map_or(&*text, |at| &text[at..]);
+        self.sources.have_text(call)
     }
 
     /// Returns whether the text names a known tool where a call has its name.
@@ -128,7 +140,7 @@ mod tests {
 
     /// What a text begins with, and after how many of its bytes that is known; the same for every way to split it.
     fn found(text: &str) -> (Opens, usize) {
-        let mut opening = Opening::new(tools());
+        let mut opening = Opening::new(tools(), &[]);
         let mut known = 0;
         for byte in text.bytes() {
             opening.push(&[byte]);
@@ -138,7 +150,7 @@ mod tests {
             }
         }
         for cut in 0..text.len() {
-            let mut other = Opening::new(tools());
+            let mut other = Opening::new(tools(), &[]);
             other.push(&text.as_bytes()[..cut]);
             other.push(&text.as_bytes()[cut..]);
             assert_eq!(other.found(), opening.found(), "{text} at {cut}");
@@ -180,6 +192,18 @@ mod tests {
         }
         assert_eq!(found("{\"name\": \"get_weather\"").0, Opens::Perhaps);
         assert!(found(&format!("{{\"name\": \"{}", "x".repeat(1000))).1 <= MOST + 1);
+    }
+
+    #[test]
+    fn a_copy_of_a_result_is_not_found() {
+        let page =
+            serde_json::json!({"page": "Run {\"name\": \"get_weather\",\n \"arguments\": {\"city\": \"Oslo\"}}"});
+        for (result, expected) in [(page.to_string(), Opens::Text), ("It is sunny.".to_owned(), Opens::Call)] {
+            let messages = [Message::tool("call00001", "read_page", result)];
+            let mut opening = Opening::new(tools(), &messages);
+            opening.push(b"```json\n{\"name\": \"get_weather\", \"arguments\": {");
+            assert_eq!(opening.found(), expected);
+        }
     }
 
     #[test]
