@@ -102,6 +102,7 @@ pub struct ModelBuilder {
     load: LoadOptions,
     /// Whether to load all of a small model where only the vocabulary is wanted.
     small_whole: bool,
+    no_entry: bool,
     reads_calls: bool,
     on_download: Option<Box<dyn Progress>>,
 }
@@ -162,6 +163,7 @@ impl Model {
         };
         let mut session = Session::with_templates(engine, templates, format.or_else(|| self.format.clone()))?;
         session.prices = self.entry.server().and_then(|server| server.cost);
+        session.applied = self.entry.about();
         session.options_mut().sampling = self.entry.sampling.into();
         session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
         session.options_mut().no_call_below = self.entry.no_call_below.filter(|_| own);
@@ -269,6 +271,13 @@ impl ModelBuilder {
         self
     }
 
+    /// Ignores the entry of models.toml for the model: its sampling, template, format, context, adapters and thresholds. An entry
+    /// applies to its file however that is named, also by a path.
+    pub fn no_entry(mut self) -> ModelBuilder {
+        self.no_entry = true;
+        self
+    }
+
     /// A chat template in place of the model's own: a built-in name or a Jinja file.
     pub fn template(mut self, name: impl Into<String>) -> ModelBuilder {
         self.template = Some(name.into());
@@ -318,21 +327,16 @@ impl ModelBuilder {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let models = Models::load(self.models.as_deref())?;
         let Found { mut entry, notice } = models.find(name, &hub)?;
-        if self.template.is_some() || self.format.is_some() || !self.load.lora.is_empty() {
-            // It is a probability under the entry's own template, format and adapters.
-            entry.call_threshold = None;
-            entry.no_call_below = None;
+        if self.no_entry {
+            entry = entry.bare();
         }
-        // Before a download.
-        let template = self.template.as_ref().or(entry.template.as_ref());
-        let template = template.map(|name| ChatTemplate::load(name)).transpose()?.map(Arc::new);
-        let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| Format::load(name)).transpose()?;
         let notices: Vec<String> = notice.into_iter().collect();
         let own = OnceLock::new();
-        if let Some(named) = entry.server() {
-            refuse_files(named, &entry, &self.load)?;
+        if let Some(named) = entry.server().cloned() {
+            let (template, format) = self.written_with(&mut entry)?;
+            refuse_files(&named, &entry, &self.load)?;
             let context = self.load.context.or(entry.context.map(|context| context as usize));
-            let (weights, info) = connect(named, context, template.as_deref(), format.as_ref())?;
+            let (weights, info) = connect(&named, context, template.as_deref(), format.as_ref())?;
             return Ok(Model {
                 weights,
                 vocabulary_only: false,
@@ -346,18 +350,38 @@ impl ModelBuilder {
                 notices,
             });
         }
-        let progress = &mut self.on_download.unwrap_or_else(|| Box::new(()));
-        let (path, checked) = std::thread::scope(|scope| -> Result<(PathBuf, Option<Gguf>)> {
-            if entry.is_bundled() {
-                return Ok((entry.ensure(&hub, &mut **progress)?, None));
+        let progress = &mut *self.on_download.take().unwrap_or_else(|| Box::new(()));
+        let recognizes = !self.no_entry && !entry.is_named();
+        let ((template, format), path, checked) = std::thread::scope(|scope| -> Result<_> {
+            if entry.is_bundled() && !(recognizes && models.has_own()) {
+                return Ok((self.written_with(&mut entry)?, entry.ensure(&hub, progress)?, None));
             }
             // While the file is found and checked. Without a thread, loading does it.
             let _ = std::thread::Builder::new().spawn_scoped(scope, LlamaEngine::start);
-            let path = entry.ensure(&hub, &mut **progress)?;
-            let gguf = Gguf::open(&path)?;
+            let here = entry.local(&hub).map(Gguf::open).transpose()?;
+            if let Some(gguf) = here.as_ref().filter(|_| recognizes) {
+                models.recognize(&mut entry, gguf, &hub, progress)?;
+            }
+            // Before a download.
+            let mut written = self.written_with(&mut entry)?;
+            let path = entry.ensure(&hub, progress)?;
+            let gguf = match here {
+                Some(gguf) => gguf,
+                None => {
+                    let gguf = Gguf::open(&path)?;
+                    if recognizes {
+                        models.recognize(&mut entry, &gguf, &hub, progress)?;
+                        written = self.written_with(&mut entry)?;
+                    }
+                    gguf
+                }
+            };
             gguf.check()?;
-            Ok((path, Some(gguf)))
+            Ok((written, path, Some(gguf)))
         })?;
+        if let Some(about) = entry.about() {
+            tracing::debug!("{about}");
+        }
         let reads_calls = self.reads_calls;
         if reads_calls {
             let (path, template, format) = (path.clone(), template.clone(), format.clone());
@@ -374,6 +398,19 @@ impl ModelBuilder {
         let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
         let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
         Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, own, notices })
+    }
+
+    /// The template and the format that were given, or those of the entry.
+    fn written_with(&self, entry: &mut ModelEntry) -> Result<(Option<Arc<ChatTemplate>>, Option<Format>)> {
+        if self.template.is_some() || self.format.is_some() || !self.load.lora.is_empty() {
+            // They are probabilities under the entry's own template, format and adapters.
+            entry.call_threshold = None;
+            entry.no_call_below = None;
+        }
+        let template = self.template.as_ref().or(entry.template.as_ref());
+        let template = template.map(|name| ChatTemplate::load(name)).transpose()?.map(Arc::new);
+        let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| Format::load(name)).transpose()?;
+        Ok((template, format))
     }
 }
 

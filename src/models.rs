@@ -16,6 +16,7 @@
 //! ```
 
 pub(crate) mod bundled;
+mod content;
 #[cfg(feature = "hub")]
 mod download;
 mod file;
@@ -112,6 +113,9 @@ pub struct ModelEntry {
     pub source: Source,
     /// Total size of its files in bytes, if known.
     pub size: Option<u64>,
+    /// What tells the model's file apart from others, wherever it lies: the SHA-256 of its metadata and its table of tensors.
+    /// `callwright model inspect` shows it. Several, where the settings are right for several files.
+    pub fingerprints: Vec<String>,
     /// The chat template to use instead of the model's own: a name, or the path of a file.
     pub template: Option<String>,
     /// The tool-call format: a name, or the path of a file.
@@ -128,6 +132,8 @@ pub struct ModelEntry {
     pub lora: Vec<LoraAdapter>,
     /// The names of fallback models in models.toml, in order of preference.
     pub fallbacks: Vec<String>,
+    /// The name of the entry in models.toml whose settings these are.
+    pub(crate) applied: Option<String>,
     /// The entry's place in models.toml.
     pub(crate) place: Option<Location>,
 }
@@ -138,6 +144,7 @@ impl ModelEntry {
             name: name.to_owned(),
             source,
             size: None,
+            fingerprints: Vec::new(),
             template: None,
             format: None,
             context: None,
@@ -146,6 +153,7 @@ impl ModelEntry {
             no_call_below: None,
             lora: Vec::new(),
             fallbacks: Vec::new(),
+            applied: None,
             place: None,
         }
     }
@@ -225,6 +233,8 @@ fn no_file(server: &ServerModel) -> Error {
 #[derive(Debug, Clone)]
 pub struct Models {
     entries: Vec<ModelEntry>,
+    /// The files that were added to the built-in one, in order.
+    files: Vec<PathBuf>,
 }
 
 /// A model that was found.
@@ -242,7 +252,7 @@ impl Models {
     /// # Errors
     /// None: a test reads them.
     pub fn builtin() -> Result<Models> {
-        let mut models = Models { entries: Vec::new() };
+        let mut models = Models { entries: Vec::new(), files: Vec::new() };
         models.extend(file::parse(BUILTIN, Path::new(BUILTIN_NAME), Path::new(""))?);
         models.check_fallbacks()?;
         Ok(models)
@@ -264,6 +274,7 @@ impl Models {
     /// line if a field is unknown or a fallback is not one of the models.
     pub fn with_file(mut self, path: impl AsRef<Path>) -> Result<Models> {
         self.extend(file::read(path.as_ref())?);
+        self.files.push(path.as_ref().to_owned());
         self.check_fallbacks()?;
         Ok(self)
     }
@@ -299,7 +310,7 @@ impl Models {
         Ok(Found { entry: self.resolve(&file)?, notice })
     }
 
-    /// Finds a model without asking the hub: by its name, its path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    /// Finds a model without asking the hub and without looking into files: by its name, its path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
     ///
     /// A file on the hub may not be downloaded yet. [`Model::open`](crate::Model::open) also takes a repository without a file.
     ///

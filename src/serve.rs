@@ -45,6 +45,8 @@ pub(crate) struct ServeOptions {
     /// Names of models, paths, or places on the hub; at least one.
     pub models: Vec<String>,
     pub models_file: Option<PathBuf>,
+    /// Whether the models' entries in models.toml are ignored.
+    pub no_entry: bool,
     pub hub: Hub,
     /// A template and a format in place of the models' own.
     pub template: Option<String>,

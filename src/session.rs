@@ -103,6 +103,8 @@ pub struct Session {
     on_prompt: OnPrompt,
     /// Prices of a million tokens of the prompt and of the answer, if it has any.
     pub(crate) prices: Option<(f64, f64)>,
+    /// Which entry of models.toml applies.
+    pub(crate) applied: Option<String>,
     /// How many answers of runs were begun.
     pub(crate) turns: usize,
 }
@@ -188,6 +190,7 @@ impl Session {
             selector: Selector::default(),
             on_prompt: Box::new(|_, _| ()),
             prices: None,
+            applied: None,
             turns: 0,
         })
     }

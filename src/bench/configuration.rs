@@ -129,7 +129,9 @@ impl Configuration {
 
     /// The seed of one answer.
     pub(crate) fn seed(&self, case: &str, repeat: usize) -> u64 {
-        let text = format!("{}\n{case}\n{}\n{repeat}", self.sampling.seed, self.id);
+        // However the model is named: its file is the same.
+        let unnamed = Configuration { model: String::new(), ..self.clone() }.identified();
+        let text = format!("{}\n{case}\n{}\n{repeat}", self.sampling.seed, unnamed.id);
         let digits = &sha256(text)[..13];
         // 52 bits: JSON readers in other languages use doubles.
         u64::from_str_radix(digits, 16).unwrap_or(0)

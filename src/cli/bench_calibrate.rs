@@ -11,8 +11,8 @@ use callwright::bench::report::{curve, percent};
 use callwright::bench::stats::Area;
 use callwright::bench::suite::Suite;
 use callwright::files::{self, Readers};
-use callwright::models::{ModelEntry, with_call_threshold};
-use callwright::{Error, ErrorKind};
+use callwright::models::{Gguf, ModelEntry, Models, Source, with_call_threshold};
+use callwright::{Error, ErrorKind, Model};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -115,7 +115,7 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
         files::write(path, page.as_bytes(), Readers::All).map_err(|error| Error::io("write", path, &error))?;
     }
     if let Some(path) = &args.write {
-        write_entry(path, &args.model, &entry, &calibration)?;
+        write_entry(path, &args.model, &model, &calibration)?;
     }
     Ok(DONE)
 }
@@ -149,25 +149,50 @@ fn tell_left_out(measurement: &Measurement) {
     }
 }
 
+/// Returns the entry to write for a model: the one that applies to its file, or a new one, with the file's fingerprint. So the entry
+/// applies wherever the file lies.
+fn entry_of(path: &Path, options: &ModelOptions, model: &Model) -> Result<ModelEntry> {
+    let mut models = Models::load(options.models.as_deref())?;
+    let mut entry = model.entry().clone();
+    let fingerprint = Gguf::open(model.path())?.fingerprint()?;
+    if let Some(known) = entry.applied.as_ref().and_then(|name| models.get(name)) {
+        entry = known.clone();
+    } else if let Source::File(file) = &entry.source
+        && Path::new(&entry.name) == file
+    {
+        if path.exists() {
+            models = models.with_file(path)?;
+        }
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        // Another model may have this name.
+        let taken = models.get(&stem).is_some_and(|other| !other.fingerprints.contains(&fingerprint));
+        entry.name = if taken { format!("{stem}-{}", &fingerprint[..8]) } else { stem };
+    }
+    if !entry.fingerprints.contains(&fingerprint) {
+        entry.fingerprints.push(fingerprint);
+    }
+    Ok(entry)
+}
+
 /// Writes the threshold into a models.toml, together with a template and a format that were given: it applies to those.
-fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, calibration: &Calibration) -> Result<()> {
+fn write_entry(path: &Path, options: &ModelOptions, model: &Model, calibration: &Calibration) -> Result<()> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         read => read.map_err(|error| Error::io("read", path, &error))?,
     };
-    let mut entry = entry.clone();
-    entry.template = model.template.clone().or(entry.template);
-    entry.format = model.format.clone().or(entry.format);
-    if !model.hardware.lora.is_empty() {
-        entry.lora.clone_from(&model.hardware.lora);
+    let mut entry = entry_of(path, options, model)?;
+    entry.template = options.template.clone().or(entry.template);
+    entry.format = options.format.clone().or(entry.format);
+    if !options.hardware.lora.is_empty() {
+        entry.lora.clone_from(&options.hardware.lora);
     }
     let threshold = calibration.best.threshold;
     let written = with_call_threshold(&text, &entry, threshold);
     files::write(path, written.as_bytes(), Readers::All).map_err(|error| Error::io("write", path, &error))?;
     say(format_args!("{}: call_threshold = {threshold:?} for {}\n", path.display(), entry.name));
-    let named = [("template", &model.template), ("format", &model.format)];
+    let named = [("template", &options.template), ("format", &options.format)];
     let named = named.map(|(option, given)| (option, given.clone(), given.as_ref().map(|given| format!("{given:?}"))));
-    let adapters: Vec<String> = model.hardware.lora.iter().map(ToString::to_string).collect();
+    let adapters: Vec<String> = options.hardware.lora.iter().map(ToString::to_string).collect();
     let lora = (!adapters.is_empty()).then(|| (adapters.join(" --lora "), format!("{adapters:?}"))).unzip();
     for (option, given, value) in named.into_iter().chain([("lora", lora.0, lora.1)]) {
         if let (Some(given), Some(value)) = (given, value) {

@@ -14,13 +14,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 21] = [
+const DECIDING: [(&str, Option<&str>); 22] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),
     ("shard", None),
     ("preset", None),
     ("model", Some(bundled::NAME)),
+    ("no_entry", None),
     ("lora", None),
     ("template", None),
     ("format", None),

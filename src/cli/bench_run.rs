@@ -128,6 +128,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub models: Option<PathBuf>,
 
+    /// Ignore the model's entry in models.toml: its sampling, template, format, context, adapters, thresholds and fallbacks. An entry applies to its file also where that is named by a path
+    #[arg(long, help_heading = "Model")]
+    no_entry: bool,
+
     /// Use only local files; never access the network
     #[arg(long, help_heading = "Model")]
     pub offline: bool,
@@ -193,6 +197,7 @@ impl RunArgs {
         ModelOptions {
             model: Some(loaded.model.clone()),
             models: self.models.clone(),
+            no_entry: self.no_entry,
             offline: self.offline,
             template: loaded.template.clone(),
             format: loaded.format.clone(),

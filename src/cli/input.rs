@@ -13,7 +13,7 @@ use callwright::grammar::says_nothing;
 #[cfg(feature = "mcp")]
 use callwright::mcp::Servers;
 use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only, open_calls};
-use callwright::models::{Hub, ModelEntry, Models};
+use callwright::models::{Gguf, Hub, ModelEntry, Models};
 use callwright::session::{Session, ToolChoice};
 use callwright::text_file;
 use callwright::{Error, ErrorKind, Model, ModelBuilder, Tools};
@@ -37,6 +37,10 @@ pub struct ModelOptions {
     /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub models: Option<PathBuf>,
+
+    /// Ignore the model's entry in models.toml: its sampling, template, format, context, adapters, thresholds and fallbacks. An entry applies to its file also where that is named by a path
+    #[arg(long, help_heading = "Model")]
+    pub no_entry: bool,
 
     /// Use only local files; never access the network
     #[arg(long, help_heading = "Model")]
@@ -461,6 +465,7 @@ impl ModelOptions {
     fn builder(&self, vocabulary_only: bool) -> ModelBuilder {
         let builder = Model::builder().hub(self.hub()).on_download(Bars::new());
         let builder = builder.load_options(self.load_options(vocabulary_only));
+        let builder = if self.no_entry { builder.no_entry() } else { builder };
         self.models.iter().fold(builder, ModelBuilder::models_file)
     }
 
@@ -474,8 +479,15 @@ impl ModelOptions {
 
     /// Returns what models.toml says of the model.
     pub fn entry(&self) -> Result<ModelEntry> {
-        let models = Models::load(self.models.as_deref())?;
-        find(&models, self.model.as_deref().unwrap_or(BUNDLED), &self.hub())
+        let (models, hub) = (Models::load(self.models.as_deref())?, self.hub());
+        let mut entry = find(&models, self.model.as_deref().unwrap_or(BUNDLED), &hub)?;
+        if self.no_entry {
+            return Ok(entry.bare());
+        }
+        if let Some(path) = entry.local(&hub).filter(|_| !entry.is_named()) {
+            models.recognize(&mut entry, &Gguf::open(path)?, &hub, &mut ())?;
+        }
+        Ok(entry)
     }
 
     /// Where models are, and whether others may be fetched.

@@ -2,7 +2,7 @@
 
 use super::screen;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::input::find;
 use anstyle::Style;
@@ -69,8 +69,12 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
             pull(&find(&models, &model, &hub)?, &hub)
         }
         Command::Inspect { model, json } => {
-            let path = find(&models, &model, &Hub { offline: true, ..hub.clone() })?.require_local(&hub)?;
-            inspect(&path, json, cpu_features)
+            let mut entry = find(&models, &model, &Hub { offline: true, ..hub.clone() })?;
+            let gguf = Gguf::open(entry.require_local(&hub)?)?;
+            if !entry.is_named() {
+                models.recognize(&mut entry, &gguf, &hub, &mut Bars::new())?;
+            }
+            inspect(&gguf, &entry, json, cpu_features)
         }
     }
 }
@@ -124,6 +128,7 @@ fn entry_json(entry: &ModelEntry, hub: &Hub) -> Value {
         "name": entry.name,
         "source": source,
         "size": entry.size.or_else(|| file_size(entry, hub)),
+        "fingerprints": entry.fingerprints,
         "quantization": quantization(entry),
         "local": local.is_some(),
         "path": local,
@@ -226,15 +231,14 @@ impl Progress for Bars {
     }
 }
 
-fn inspect(path: &Path, json: bool, cpu_features: Option<&[String]>) -> Result<u8> {
-    let gguf = Gguf::open(path)?;
+fn inspect(gguf: &Gguf, entry: &ModelEntry, json: bool, cpu_features: Option<&[String]>) -> Result<u8> {
     let problem = gguf.check().err();
-    let facts = Facts::of(&gguf);
+    let facts = Facts::of(gguf, entry)?;
     let mut out = screen::stdout();
     if json {
-        writeln!(out, "{:#}", facts.json(&gguf, problem.as_ref(), cpu_features))?;
+        writeln!(out, "{:#}", facts.json(gguf, problem.as_ref(), cpu_features))?;
     } else {
-        facts.print(&gguf, cpu_features, &mut out)?;
+        facts.print(gguf, cpu_features, &mut out)?;
     }
     out.flush()?;
     match problem {
@@ -243,16 +247,20 @@ fn inspect(path: &Path, json: bool, cpu_features: Option<&[String]>) -> Result<u
     }
 }
 
-/// What is summed over the shards.
-struct Facts {
+/// What is summed over the shards, and what is known of the file.
+struct Facts<'a> {
     parameters: u64,
     file_size: u64,
     files: usize,
+    fingerprint: String,
+    entry: &'a ModelEntry,
 }
 
-impl Facts {
-    fn of(gguf: &Gguf) -> Facts {
-        let mut facts = Facts { parameters: gguf.parameters(), file_size: gguf.file_size(), files: 1 };
+impl Facts<'_> {
+    fn of<'a>(gguf: &Gguf, entry: &'a ModelEntry) -> Result<Facts<'a>> {
+        let fingerprint = gguf.fingerprint()?;
+        let (parameters, file_size) = (gguf.parameters(), gguf.file_size());
+        let mut facts = Facts { parameters, file_size, files: 1, fingerprint, entry };
         for path in gguf.files().iter().filter(|path| *path != gguf.path()) {
             if let Ok(shard) = Gguf::open(path) {
                 facts.parameters = facts.parameters.saturating_add(shard.parameters());
@@ -260,7 +268,7 @@ impl Facts {
                 facts.files += 1;
             }
         }
-        facts
+        Ok(facts)
     }
 
     fn print(&self, gguf: &Gguf, cpu_features: Option<&[String]>, out: &mut impl Write) -> Result<()> {
@@ -276,6 +284,8 @@ impl Facts {
         let mut rows = vec![
             ("file", gguf.path().display().to_string()),
             ("size", format!("{}{files}", DecimalBytes(self.file_size))),
+            ("fingerprint", self.fingerprint.clone()),
+            ("models.toml", self.entry.about().or(self.entry.applied.clone()).unwrap_or("no entry".to_owned())),
             ("name", text(gguf.name())),
             ("licence", text(gguf.license())),
             ("architecture", text(gguf.architecture())),
@@ -325,6 +335,8 @@ impl Facts {
             "path": gguf.path(),
             "file_size": self.file_size,
             "files": self.files,
+            "fingerprint": self.fingerprint,
+            "entry": self.entry.applied,
             "name": gguf.name(),
             "license": gguf.license(),
             "architecture": gguf.architecture(),

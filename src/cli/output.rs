@@ -170,7 +170,7 @@ impl Printer {
                 "messages": messages,
                 "usage": reply.usage,
                 "finish_reason": finish_reason,
-                "diagnostics": diagnostics(&reply.notes),
+                "diagnostics": diagnostics(session, &reply.notes),
             });
             let decision = [
                 ("call_probability", reply.call_probability.map(|probability| json!(probability))),
@@ -194,7 +194,7 @@ impl Printer {
                 "status": outcome.status,
                 "finish_reason": outcome.finish_reason,
                 "error": outcome.failure.as_deref().map(|text| Front::Program.message(text)),
-                "diagnostics": diagnostics(&outcome.notes),
+                "diagnostics": diagnostics(session, &outcome.notes),
             })
         })
     }
@@ -217,8 +217,9 @@ fn event_json(event: &Event) -> serde_json::Result<String> {
     }
 }
 
-fn diagnostics(notes: &[Note]) -> Value {
-    notes.iter().map(|note| in_fields(json!(note), &["message"])).collect()
+fn diagnostics(session: &Session, notes: &[Note]) -> Value {
+    let applied = session.applied.iter().map(|entry| Note::plain("model", entry.clone()));
+    applied.chain(notes.iter().cloned()).map(|note| in_fields(json!(note), &["message"])).collect()
 }
 
 /// A JSON object whose `fields` have the names of the command line's options.

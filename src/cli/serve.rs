@@ -34,6 +34,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     models: Option<PathBuf>,
 
+    /// Ignore the models' entries in models.toml: their sampling, template, format, context, adapters, thresholds and fallbacks. An entry applies to its file also where that is named by a path
+    #[arg(long, help_heading = "Model")]
+    no_entry: bool,
+
     /// Use only local files; never access the network
     #[arg(long, help_heading = "Model")]
     offline: bool,
@@ -177,6 +181,7 @@ pub fn run(args: ServeArgs) -> Result<u8> {
     let options = args.server.options(args.model, args.models, hub, load, args.parallel)?;
     serve(ServeOptions {
         tools,
+        no_entry: args.no_entry,
         memory_budget: args.memory_budget,
         defaults: Options { call_threshold, ..options.defaults },
         ..options
@@ -246,6 +251,7 @@ impl ServerOptions {
         Ok(ServeOptions {
             models,
             models_file,
+            no_entry: false,
             hub,
             template: self.template,
             format: self.format,

@@ -49,6 +49,7 @@ struct Table {
     file: Option<Spanned<Text>>,
     revision: Option<Spanned<Text>>,
     sha256: Option<Spanned<Sums>>,
+    fingerprint: Option<Spanned<Sums>>,
     url: Option<Spanned<Text>>,
     model: Option<Spanned<Text>>,
     mode: Option<Spanned<Mode>>,
@@ -84,9 +85,9 @@ impl TryFrom<String> for Text {
     }
 }
 
-/// The sums of a file, or of all shards.
+/// The sums of a file, or of several.
 #[derive(serde::Deserialize)]
-#[serde(untagged, expecting = "expected a sha256, or a list of one for each shard")]
+#[serde(untagged, expecting = "expected a sha256, or a list of them")]
 enum Sums {
     One(String),
     Each(Vec<String>),
@@ -211,7 +212,11 @@ impl File<'_> {
         };
         let lora = table.lora.iter().map(adapter).collect::<Result<_>>()?;
         let source = self.source(&table, span)?;
+        let fingerprints = table.fingerprint.as_ref().map(|sums| self.sums(sums)).transpose()?.unwrap_or_default();
+        let name = &table.name.get_ref().0;
         Ok(ModelEntry {
+            applied: Some(name.clone()),
+            fingerprints,
             size: table.size.map(NonZeroU64::get),
             template: table.template.map(|template| self.relative(template.0)),
             format: table.format.map(|format| self.relative(format.0)),
@@ -222,7 +227,7 @@ impl File<'_> {
             lora,
             fallbacks: table.fallbacks.into_iter().map(|name| name.0).collect(),
             place: Some(place),
-            ..ModelEntry::new(&table.name.get_ref().0, source)
+            ..ModelEntry::new(name, source)
         })
     }
 
@@ -231,7 +236,8 @@ impl File<'_> {
         let at = |key, text: &Option<Spanned<Text>>| text.as_ref().map(|text| (key, text.span()));
         let file = [at("path", &table.path), at("repo", &table.repo), at("file", &table.file)];
         if let Some(address) = &table.url {
-            if let Some((key, span)) = file.into_iter().flatten().next() {
+            let fingerprint = table.fingerprint.as_ref().map(|sums| ("fingerprint", sums.span()));
+            if let Some((key, span)) = file.into_iter().chain([fingerprint]).flatten().next() {
                 return Err(self
                     .wrong(span, format!("the model {name:?} has both \"url\" and {key:?}"))
                     .hint("\"url\" is for a model that a server runs; the others are for a file"));
@@ -288,13 +294,7 @@ impl File<'_> {
         let mut hub = HubFile::parse(&format!("{repo}/{}{revision}", file.get_ref().0))
             .map_err(|why| self.wrong(file.span(), why))?;
         if let Some(sums) = &table.sha256 {
-            hub.sha256 = match sums.get_ref() {
-                Sums::One(sum) => vec![sum.to_ascii_lowercase()],
-                Sums::Each(sums) => sums.iter().map(|sum| sum.to_ascii_lowercase()).collect(),
-            };
-            if !hub.sha256.iter().all(|sum| is_sha256(sum)) {
-                return Err(self.wrong(sums.span(), "a sha256 has 64 hexadecimal digits"));
-            }
+            hub.sha256 = self.sums(sums)?;
             let (files, count) = (hub.files().len(), hub.sha256.len());
             if count != files {
                 return Err(self
@@ -303,6 +303,18 @@ impl File<'_> {
             }
         }
         Ok(hub)
+    }
+
+    fn sums(&self, sums: &Spanned<Sums>) -> Result<Vec<String>> {
+        let given = match sums.get_ref() {
+            Sums::One(sum) => std::slice::from_ref(sum),
+            Sums::Each(sums) => sums,
+        };
+        let given: Vec<String> = given.iter().map(|sum| sum.to_ascii_lowercase()).collect();
+        match given.iter().all(|sum| is_sha256(sum)) {
+            true => Ok(given),
+            false => Err(self.wrong(sums.span(), "a sha256 has 64 hexadecimal digits")),
+        }
     }
 
     /// A name is unchanged; a path is relative to the folder of models.toml.

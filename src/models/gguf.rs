@@ -13,19 +13,24 @@ mod shards;
 mod tensor;
 mod value;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub(crate) use shards::shard_of;
 pub(crate) use tensor::Tensor;
 pub(crate) use value::{Array, Strings, Value, ValueType};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::hash::sha256_of;
 
 /// The header of a GGUF file.
 #[derive(Debug, Clone)]
 pub(crate) struct Gguf {
     path: PathBuf,
     file_size: u64,
+    /// Bytes of the metadata and the table of tensors.
+    header_size: u64,
     data_offset: u64,
     metadata: Vec<(String, Value)>,
     tensors: Vec<Tensor>,
@@ -85,6 +90,16 @@ impl Gguf {
     /// The file's size in bytes.
     pub(crate) fn file_size(&self) -> u64 {
         self.file_size
+    }
+
+    /// The SHA-256 of the metadata and the table of tensors, which tells models apart in milliseconds: hashing the weights, too,
+    /// would take seconds.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file cannot be read.
+    pub(crate) fn fingerprint(&self) -> Result<String> {
+        let header = File::open(&self.path).map(|file| file.take(self.header_size));
+        header.and_then(|header| sha256_of(header, &mut |_| ())).map_err(|error| Error::io("read", &self.path, &error))
     }
 
     /// The value of a metadata key.

@@ -4,8 +4,8 @@ use super::{ModelEntry, Sampling, Source};
 use crate::engine::LoraAdapter;
 use toml::{Table, Value};
 
-/// Returns the text of a models.toml with the threshold for the calls of a model: in the model's entry, or, where there is none, in
-/// a new one with all that is known of the model.
+/// Returns the text of a models.toml with the threshold for the calls of a model, and the fingerprints of its files: in the model's
+/// entry, or, where there is none, in a new one with all that is known of the model.
 pub(crate) fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64) -> String {
     // As Rust writes a number that is read back as the same one: TOML's crate writes 1e-7 with all its zeros.
     let settings = format!("call_threshold = {threshold:?}\n");
@@ -24,7 +24,10 @@ pub(crate) fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64
         // Both are compared with the same probability.
         let both = own.iter().any(|line| key(line) == "no_call_below");
         own.retain(|line| !["call_threshold", "no_call_below"].contains(&key(line).as_str()));
-        let settings = settings + &if both { format!("no_call_below = {threshold:?}\n") } else { String::new() };
+        let mut settings = settings + &if both { format!("no_call_below = {threshold:?}\n") } else { String::new() };
+        if let Some((key, value)) = fingerprint(entry).filter(|_| !own.iter().any(|line| key(line) == "fingerprint")) {
+            settings += &format!("{key} = {value}\n");
+        }
         let name = own.iter().position(|line| key(line) == "name").unwrap_or(0);
         let carriage = end_of_line.trim_end_matches('\n');
         if name + 1 == own.len() && end == lines.len() {
@@ -78,6 +81,7 @@ fn whole(entry: &ModelEntry) -> String {
             }
         }
     }
+    keys.extend(fingerprint(entry));
     keys.extend(entry.size.and_then(|size| i64::try_from(size).ok()).map(|size| ("size", size.into())));
     keys.extend(entry.template.clone().map(|template| ("template", template.into())));
     keys.extend(entry.format.clone().map(|format| ("format", format.into())));
@@ -89,6 +93,15 @@ fn whole(entry: &ModelEntry) -> String {
     keys.extend((!entry.fallbacks.is_empty()).then(|| ("fallbacks", entry.fallbacks.clone().into())));
     let lines = keys.into_iter().map(|(key, value)| format!("{key} = {value}\n"));
     format!("[[model]]\n{}", lines.collect::<String>())
+}
+
+fn fingerprint(entry: &ModelEntry) -> Option<(&'static str, Value)> {
+    let value = match entry.fingerprints.as_slice() {
+        [] => return None,
+        [one] => one.clone().into(),
+        several => several.to_vec().into(),
+    };
+    Some(("fingerprint", value))
 }
 
 fn absolute(adapter: &LoraAdapter) -> String {

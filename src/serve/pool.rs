@@ -183,6 +183,7 @@ impl Host {
     fn open(name: &str, server: &Server) -> Result<Host> {
         let options = &server.options;
         let builder = Model::builder().hub(options.hub.clone()).load_options(options.load.again());
+        let builder = if options.no_entry { builder.no_entry() } else { builder };
         let builder = options.models_file.iter().fold(builder, |builder, file| builder.models_file(file));
         let builder = options.template.iter().fold(builder, crate::ModelBuilder::template);
         let builder = options.format.iter().fold(builder, crate::ModelBuilder::format);

@@ -12,7 +12,7 @@ use crate::format::Format;
 use crate::generate::{End, Guides, Limits, Probabilities, generate_with};
 use crate::model::Parallel;
 use crate::session::stop::Stops;
-use crate::session::{FinishReason, Options, Reply, Session};
+use crate::session::{FinishReason, Note, Options, Reply, Session};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Model, Result};
 use serde_json::{Map, Value, json};
@@ -186,7 +186,8 @@ impl<'s> Worker<'s> {
         // The engine has to come back before anything else may fail.
         let reply = catch_unwind(AssertUnwindSafe(|| session.answer(&request, &mut |event| streamer.event(event))));
         std::mem::swap(&mut session.engine, &mut self.engine);
-        let reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let mut reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        reply.notes.splice(0..0, session.applied.iter().map(|entry| Note::plain("model", entry.clone())));
         let written = streamer.into_arguments();
         let trace = chat.own.trace.then(|| trace(&*self.engine, session.format(), &reply));
         let notes = chat.notes.into_iter().chain(notes.iter().cloned()).collect();

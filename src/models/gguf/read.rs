@@ -254,6 +254,7 @@ fn read_header(mut reader: Reader, path: &Path) -> Result<Gguf> {
     Ok(Gguf {
         path: path.to_owned(),
         file_size: reader.file_size,
+        header_size: reader.at,
         // MAX_HEADER bounds `at`, and `alignment` fits in 32 bits: no overflow.
         data_offset: reader.at.next_multiple_of(alignment),
         metadata,

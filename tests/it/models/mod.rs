@@ -3,6 +3,8 @@
 #[cfg(feature = "hub")]
 mod command;
 #[cfg(feature = "hub")]
+mod content;
+#[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]
 mod hub_hostile;

@@ -533,6 +533,30 @@ fn ten_streams_at_a_time_are_what_each_is_alone() {
 }
 
 #[test]
+fn a_model_is_served_alike_by_its_path_and_by_its_name() {
+    let home = tempfile::tempdir().unwrap();
+    let [path, here, toml] = ["elsewhere.gguf", "here.gguf", "models.toml"].map(|name| home.path().join(name));
+    for copy in [&path, &here] {
+        std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/models/callwright-tiny.gguf"), copy).unwrap();
+    }
+    std::fs::write(&toml, "[[model]]\nname = \"mine\"\npath = \"here.gguf\"\ncall_threshold = 0.25\n").unwrap();
+    let [path, toml] = [&path, &toml].map(|path| path.to_str().unwrap().to_owned());
+    let server = Server::start_in(home, &["-m", "mine", "-m", &path, "--models", &toml]);
+    let [by_name, by_path] = ["mine", "elsewhere"].map(|model| {
+        let answer = server.chat(&with(&weather(), json!({"model": model, "seed": 1}))).json();
+        let own = answer["callwright"].clone();
+        (
+            answer["choices"][0]["message"]["tool_calls"][0]["function"].clone(),
+            own["decided"].clone(),
+            own["notes"].clone(),
+        )
+    });
+    assert_eq!(by_name.1, "call");
+    assert_eq!(by_name.2[0]["message"], format!("the entry mine of {toml} applies"));
+    assert_eq!(by_path, by_name);
+}
+
+#[test]
 fn tokens_have_their_probabilities() {
     let server = Server::start(&[]);
     let body = with(&weather(), json!({"logprobs": true, "top_logprobs": 2}));
