@@ -148,6 +148,11 @@ impl Opening {
         &self.written
     }
 
+    /// Returns whether the model is more likely to begin an answer with a call than with text, by these logits.
+    pub(crate) fn is_likely(&self, logits: &[f32]) -> bool {
+        self.first(&Distribution::new(logits)).first_token >= 0.5
+    }
+
     /// The probability of the first token.
     fn first(&self, distribution: &Distribution<'_>) -> CallProbability {
         let first_token = self.fits.first().map_or(0.0, |fits| distribution.of(fits));
