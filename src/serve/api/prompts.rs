@@ -47,17 +47,17 @@ pub(super) async fn first_props(State(server): Shared) -> Result<Json<Value>, Re
     blocking(move || {
         let (slot, _) = server.pool.find(None)?;
         let host = server.pool.host(slot, &server)?;
-        Ok(Json(props_of(&host, &server)))
+        Ok(Json(props_of(&host)))
     })
     .await
 }
 
 /// The same for the model that the body names.
 pub(super) async fn props(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
-    with_model(server, request, |_, host, server| Ok(props_of(host, server))).await
+    with_model(server, request, |_, host, _| Ok(props_of(host))).await
 }
 
-fn props_of(host: &Host, server: &super::Server) -> Value {
+fn props_of(host: &Host) -> Value {
     host.at_desk(|session| {
         let model = session.engine.model();
         let context = session.engine.context_limit();
@@ -67,7 +67,6 @@ fn props_of(host: &Host, server: &super::Server) -> Value {
             "eos_token": model.eos,
             "n_ctx": context,
             "default_generation_settings": {"n_ctx": context},
-            "total_slots": server.options.parallel,
         })
     })
 }

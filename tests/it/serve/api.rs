@@ -28,8 +28,9 @@ impl Server {
     }
 
     /// A server before another one.
-    pub(crate) fn proxy(upstream: &str) -> Server {
-        Server::of(tempfile::tempdir().unwrap(), &["proxy", "--port", "0", "--quiet", "--upstream", upstream])
+    pub(crate) fn proxy(upstream: &str, options: &[&str]) -> Server {
+        let args = ["proxy", "--port", "0", "--quiet", "--upstream", upstream];
+        Server::of(tempfile::tempdir().unwrap(), &[&args, options].concat())
     }
 
     pub(crate) fn of(home: tempfile::TempDir, args: &[&str]) -> Server {
@@ -213,7 +214,7 @@ pub(crate) fn endless() -> Value {
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_proxy_serves_the_models_of_another_server() {
     let upstream = Server::start(&[]);
-    let proxy = Server::proxy(&format!("http://{}/v1", upstream.at));
+    let proxy = Server::proxy(&format!("http://{}/v1", upstream.at), &[]);
     assert_eq!(proxy.get("/v1/models").json()["data"][0]["id"], "bundled");
     let body = json!({
         "temperature": 0,

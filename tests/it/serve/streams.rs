@@ -155,7 +155,7 @@ const APIS: [Api; 3] = [("/v1/chat/completions", chat), ("/v1/messages", message
 /// Asks for each text through each API, whole and streamed.
 fn drive(cases: &[Case]) {
     let upstream = ModelServer::start([]);
-    let server = Server::proxy(&upstream.url);
+    let server = Server::proxy(&upstream.url, &["--template", "chatml"]);
     let mut different = Vec::new();
     for case in cases {
         // In pieces that end anywhere.
