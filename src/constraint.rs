@@ -31,6 +31,8 @@ use call::{Call, SPARE};
 use compiler::{grammar_error, id, token};
 use forced::{jump, up_to};
 use openings::Openings;
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use trigger::{Hit, Trigger};
@@ -96,6 +98,8 @@ pub struct Constraint<'c> {
     by_threshold: bool,
     /// Whether the prompt begins the call.
     primed: bool,
+    /// Raised where the answer repeats itself, so that it is closed at the next token.
+    closer: Rc<Cell<bool>>,
     /// What is constrained.
     subject: Subject,
     /// The last two tokens, as context for the tokenizer.
@@ -153,6 +157,11 @@ impl<'c> Constraint<'c> {
         &self.notices
     }
 
+    /// Returns what is raised to close the answer at the next token, because it repeats itself.
+    pub(crate) fn closer(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.closer)
+    }
+
     /// The time for each computed mask.
     pub fn mask_times(&self) -> &[Duration] {
         &self.mask_times
@@ -183,6 +192,7 @@ impl<'c> Constraint<'c> {
         if self.opens() == Some(Opens::Call) {
             return self.begin_instead(left);
         }
+        let is_closing = self.is_closing();
         match &mut self.phase {
             Phase::Over => Ok(Step::Finished),
             Phase::Off => Ok(Step::Sample),
@@ -217,6 +227,11 @@ impl<'c> Constraint<'c> {
                     if !unknown && needed.is_none_or(|needed| needed > left) {
                         return Err(self.subject.too_few(needed, left));
                     }
+                }
+                let repeats = self.closer.get() && call.is_due(0, tokens, &self.last);
+                if repeats && !is_closing {
+                    self.notices.push(Notice::ClosedLoop(self.subject));
+                    return self.close(left);
                 }
                 if call.is_due(left, tokens, &self.last) {
                     return self.close(left);
@@ -348,7 +363,8 @@ impl<'c> Constraint<'c> {
     /// Returns whether the current text is a completion, or omits something for lack of room, because the tokens run
     /// out.
     pub(crate) fn is_closing(&self) -> bool {
-        self.notices.contains(&Notice::ClosedEarly(self.subject))
+        let closed = [Notice::ClosedEarly(self.subject), Notice::ClosedLoop(self.subject)];
+        self.notices.iter().any(|notice| closed.contains(notice))
     }
 
     /// Records that the tokens have run out, and whether some forced ones are `missing`.

@@ -170,6 +170,11 @@ impl Opening {
         &self.written
     }
 
+    /// Returns whether the model is more likely to begin an answer with a call than with text, by these logits.
+    pub(crate) fn is_likely(&self, logits: &[f32]) -> bool {
+        self.first(&Distribution::new(logits), false).first_token >= 0.5
+    }
+
     /// The probability of the first token, of a call in the format or, if `others`, in any form.
     fn first(&self, distribution: &Distribution<'_>, others: bool) -> CallProbability {
         let own = distribution.of(self.own.first());

@@ -89,7 +89,9 @@ impl Servers {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Servers> {
         let path = path.as_ref();
         let folder = path.parent().unwrap_or(Path::new(""));
-        Servers::from_value(&json::from_file(path)?, folder).map_err(|error| error.in_file(path))
+        let mut servers = Servers::from_value(&json::from_file(path)?, folder).map_err(|error| error.in_file(path))?;
+        servers.notices.iter_mut().for_each(|notice| *notice = format!("{}: {notice}", path.display()));
+        Ok(servers)
     }
 
     /// The same from what such a file says; paths in it are relative to `folder`.
@@ -140,15 +142,17 @@ impl Servers {
         let (mut running, mut remarks) = (Vec::new(), Vec::new());
         for (_, server, tools) in started {
             remarks.extend(remark(&server));
+            let names: Vec<&str> = tools.iter().filter_map(|tool| tool.get("name")?.as_str()).collect();
+            remarks.extend(server.config.unknown_tools(&names));
             state.listed.push(Listed { server: server.config.name.clone(), tools });
             running.push(server);
         }
-        notices.extend(
-            state
-                .failures
-                .iter()
-                .map(|(name, _, why)| format!("the MCP server {name:?} did not start, and is left out: {why}")),
-        );
+        notices.extend(state.failures.iter().map(|(name, from, why)| {
+            format!(
+                "the MCP server {name:?} did not start, and is left out: {why}; correct \"mcpServers\".{name:?} \
+                         ({from}), or set its \"disabled\" to true"
+            )
+        }));
         notices.extend(remarks);
         let running = Running { runtime: Some(runtime), servers: running, state: Mutex::new(state) };
         Ok(Servers { running: Arc::new(running), notices })

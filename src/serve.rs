@@ -12,7 +12,10 @@ mod bodies;
 mod connections;
 mod guard;
 mod job;
+mod line;
+mod memory;
 mod metrics;
+mod offered;
 mod pool;
 mod queue;
 mod refusal;
@@ -29,6 +32,7 @@ use bodies::Bodies;
 use connections::Signals;
 use guard::Guard;
 pub(crate) use job::StreamArguments;
+use memory::Memory;
 use metrics::Metrics;
 use pool::Pool;
 use std::hash::{BuildHasher, RandomState};
@@ -87,6 +91,8 @@ pub(crate) struct ServeOptions {
     pub tools: Option<OwnTools>,
     /// Called with what a user should know.
     pub notice: fn(&str),
+    /// Called with one line for each request, if they are logged.
+    pub log: Option<fn(&str)>,
 }
 
 /// Tools of the server itself, and what runs them.
@@ -134,6 +140,7 @@ pub(crate) struct Server {
     metrics: Metrics,
     guard: Guard,
     bodies: Arc<Bodies>,
+    memory: Memory,
     /// Whether the server is ending, so that it takes no more requests.
     ending: AtomicBool,
     /// What ends each answer.
@@ -168,6 +175,7 @@ impl Server {
             metrics,
             guard,
             bodies,
+            memory: Memory::default(),
             ending: AtomicBool::new(false),
             running: Mutex::default(),
         });

@@ -3,7 +3,7 @@
 use super::generation::{mode, one_of};
 use super::hardware::HardwareOptions;
 use super::input::positive;
-use super::{DONE, notice, screen, size};
+use super::{DONE, notice, say, screen, size};
 use crate::serve::{OwnTools, ServeOptions, Server, StreamArguments};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
@@ -119,6 +119,10 @@ pub struct ServerOptions {
     /// Refuse request bodies larger than this
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size, help_heading = "Server")]
     max_body: u64,
+
+    /// Do not write a line to standard error for each request
+    #[arg(long, help_heading = "Server")]
+    quiet: bool,
 
     /// Log the bodies of requests, which have what users write
     #[arg(long, help_heading = "Server")]
@@ -274,6 +278,7 @@ impl ServerOptions {
             log_requests: self.log_requests,
             tools: None,
             notice,
+            log: (!self.quiet).then_some(|line: &str| say(format_args!("{line}\n"))),
         })
     }
 }

@@ -12,6 +12,7 @@ use crate::engine::vocabulary::Vocabulary;
 use crate::format::{Format, Marker, Payload};
 use crate::grammar::Grammar;
 use crate::tool::Tools;
+use std::rc::Rc;
 
 impl Compiler {
     /// The compiler for a format's calls.
@@ -64,6 +65,7 @@ impl<'c> Constraint<'c> {
             called: false,
             by_threshold: false,
             primed: false,
+            closer: Rc::default(),
             subject: Subject::Call,
             last: Vec::new(),
             notices: Vec::new(),
@@ -94,6 +96,7 @@ impl<'c> Constraint<'c> {
         };
         Ok(Constraint {
             primed: after_reasoning.is_none(),
+            closer: Rc::default(),
             after_reasoning,
             compiler,
             rules: Rules { mode: Mode::Strict, calls: Calls::Required, max_calls: None, max_preamble: None, ..rules },

@@ -92,6 +92,8 @@ pub enum Subject {
 pub enum Notice {
     /// The tokens ran out, and the rest was closed with the shortest completion found.
     ClosedEarly(Subject),
+    /// What was written repeated itself, and the rest was closed with the shortest completion found.
+    ClosedLoop(Subject),
     /// Reasoning was too long and was closed.
     ThinkingClosed,
     /// The constraint failed; the answer continued without it.
@@ -152,6 +154,11 @@ impl std::fmt::Display for Notice {
                     subject.name()
                 )
             }
+            Notice::ClosedLoop(subject) => write!(
+                f,
+                "the {} repeated itself, and was closed early, with the shortest values that fit",
+                subject.name()
+            ),
             Notice::ThinkingClosed => write!(f, "reasoning was closed at its limit ({})", Setting::MaxThinking),
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
             Notice::Left(subject) => write!(

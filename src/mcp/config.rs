@@ -3,6 +3,7 @@
 //! A fault of one server leaves that server out and is reported; the others go on. Secrets need not be in the file:
 //! `${NAME}` in a value is that variable of the environment.
 
+use crate::error::nearest;
 use crate::json;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// Keys of other clients that change nothing here.
 const IGNORED: [&str; 3] = ["description", "name", "type"];
+/// Keys of all servers.
+const SHARED: [&str; 5] = ["autoApprove", "alwaysAllow", "timeout_s", "max_calls", "disabled"];
 
 /// A server, as the file says it.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +60,22 @@ pub(super) enum Approved {
     Named(Vec<String>),
 }
 
+impl ServerConfig {
+    /// Remarks on names of tools that the server does not have.
+    pub(super) fn unknown_tools(&self, tools: &[&str]) -> Vec<String> {
+        let approved: &[String] = if let Approved::Named(names) = &self.approved { names } else { &[] };
+        let approved = approved.iter().map(|name| ("autoApprove", name));
+        let named = approved.chain(self.max_calls.named.keys().map(|name| ("max_calls", name)));
+        let unknown = named.filter(|(_, name)| !tools.contains(&name.as_str()));
+        let remark = |(key, name): (&str, &String)| {
+            let meant = nearest(name, tools.iter().copied());
+            let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
+            format!("the MCP server {:?}: {key:?} names {name:?}, which is none of its tools{meant}", self.name)
+        };
+        unknown.map(remark).collect()
+    }
+}
+
 impl Approved {
     /// Returns whether the tool of that name on the server is among them.
     pub(super) fn has(&self, tool: &str) -> bool {
@@ -84,7 +103,13 @@ impl Config {
             Error::new(ErrorKind::Config, message)
                 .hint(r#"expected {"mcpServers": {"name": {"command": "…", "args": […]} or {"url": "…"}}}"#)
         };
-        let servers = value.get("mcpServers").ok_or_else(|| wrong("there is no \"mcpServers\"".to_owned()))?;
+        let missing = || {
+            let keys = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+            let like = |key: &&str| nearest(&key.replace('_', "").to_lowercase(), ["mcpservers", "servers"]).is_some();
+            let meant = keys.filter(like).map(|key| format!("; write it in place of {key:?}")).next();
+            wrong(format!("there is no \"mcpServers\"{}", meant.unwrap_or_default()))
+        };
+        let servers = value.get("mcpServers").ok_or_else(missing)?;
         let Value::Object(servers) = servers else {
             return Err(wrong(format!("\"mcpServers\" is {}; expected an object", json::shown(servers))));
         };
@@ -132,14 +157,17 @@ impl Reader<'_> {
         };
         for key in object.keys().map(String::as_str) {
             match key {
-                "autoApprove" | "alwaysAllow" | "timeout_s" | "max_calls" | "disabled" => {}
-                key if own.contains(&key) || IGNORED.contains(&key) => {}
+                key if SHARED.contains(&key) || own.contains(&key) || IGNORED.contains(&key) => {}
                 "timeout" => self.unknown.push(
                     "\"timeout\" is not used, as some programs count it in seconds and some in milliseconds; \
                      write \"timeout_s\""
                         .to_owned(),
                 ),
-                key => self.unknown.push(format!("{key:?} is not used")),
+                key => {
+                    let meant = nearest(key, SHARED.into_iter().chain(own.iter().copied()));
+                    let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
+                    self.unknown.push(format!("{key:?} is not used{meant}"));
+                }
             }
         }
         let timeout = match object.get("timeout_s") {
@@ -351,12 +379,34 @@ mod tests {
         let config = read(r#"{"mcpServers": {"a": {"command": "a", "timeout": 3, "headers": {}}}}"#);
         assert!(config.notices[0].contains("\"timeout\" is not used, as some programs count it in seconds"));
         assert_eq!(config.notices[1], "the MCP server \"a\": \"headers\" is not used");
+        let config = read(r#"{"mcpServers": {"a": {"command": "a", "timeouts": 3, "autoaprove": true, "color": 1}}}"#);
+        let notice = |key: &str, meant: &str| format!("the MCP server \"a\": {key:?} is not used{meant}");
+        assert_eq!(config.notices[0], notice("timeouts", "; did you mean \"timeout_s\"?"));
+        assert_eq!(config.notices[1], notice("autoaprove", "; did you mean \"autoApprove\"?"));
+        assert_eq!(config.notices[2], notice("color", ""));
+    }
+
+    #[test]
+    fn names_of_tools_that_the_server_does_not_have_are_reported() {
+        let config = read(
+            r#"{"mcpServers": {"a": {"command": "a", "autoApprove": ["get_tme", "other"], "max_calls": {"get_time": 1, "st": 2}}}}"#,
+        );
+        let remarks = config.servers[0].unknown_tools(&["get_time", "set"]);
+        let remark = |key: &str, rest: &str| format!("the MCP server \"a\": {key:?} names {rest}");
+        assert_eq!(
+            remarks[0],
+            remark("autoApprove", "\"get_tme\", which is none of its tools; did you mean \"get_time\"?")
+        );
+        assert_eq!(remarks[1], remark("autoApprove", "\"other\", which is none of its tools"));
+        assert_eq!(remarks[2], remark("max_calls", "\"st\", which is none of its tools; did you mean \"set\"?"));
+        assert_eq!(remarks.len(), 3);
     }
 
     #[test]
     fn a_file_without_servers_is_an_error() {
         for (text, message) in [
             ("{}", "there is no \"mcpServers\""),
+            (r#"{"mcp_servers": {}}"#, "there is no \"mcpServers\"; write it in place of \"mcp_servers\""),
             (r#"{"mcpServers": []}"#, "\"mcpServers\" is []; expected an object"),
         ] {
             let value = serde_json::from_str(text).unwrap();

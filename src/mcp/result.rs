@@ -1,17 +1,53 @@
 //! What a server answers to a call, as the text that the model reads.
 
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use serde_json::Value;
 
+/// The text of an answer to a call, and whether it is an error; `None` if it is no result.
+pub(super) fn read(answer: ServerResult) -> Option<(String, bool)> {
+    match answer {
+        ServerResult::CallToolResult(result) => Some((text(&result), result.is_error == Some(true))),
+        ServerResult::EmptyResult(_) | ServerResult::TaskAckResult(_) => Some(Default::default()),
+        // One part that is not known makes all of it unknown to the protocol's library.
+        ServerResult::CustomResult(result) => {
+            let content = match result.0.get("content") {
+                Some(Value::Array(content)) => content.as_slice(),
+                None if result.0.get("structuredContent").or_else(|| result.0.get("_meta")).is_some() => &[],
+                _ => return None,
+            };
+            let parts = content.iter().map(|part| match serde_json::from_value::<ContentBlock>(part.clone()) {
+                Ok(known) => block(&known),
+                Err(_) => unknown(part),
+            });
+            let structured = result.0.get("structuredContent").filter(|structured| !structured.is_null());
+            let is_error = result.0.get("isError") == Some(&Value::Bool(true));
+            Some((joined(parts.collect(), structured), is_error))
+        }
+        _ => None,
+    }
+}
+
 /// The text of a result: its texts, placeholders for what is no text, and its structured content where no text has it.
-pub(super) fn text(result: &CallToolResult) -> String {
-    let mut parts: Vec<String> = result.content.iter().map(block).collect();
-    if let Some(structured) = &result.structured_content
+fn text(result: &CallToolResult) -> String {
+    joined(result.content.iter().map(block).collect(), result.structured_content.as_ref())
+}
+
+fn joined(mut parts: Vec<String>, structured: Option<&Value>) -> String {
+    if let Some(structured) = structured
         && !parts.iter().any(|part| has(part, structured))
     {
         parts.push(structured.to_string());
     }
     parts.join("\n")
+}
+
+/// A part of an unknown kind: its text, if it has one.
+fn unknown(part: &Value) -> String {
+    let kind = part.get("type").and_then(Value::as_str).map_or_else(String::new, |kind| format!(" {kind:?}"));
+    match part.get("text").and_then(Value::as_str) {
+        Some(text) => text.to_owned(),
+        None => format!("[content of the unknown kind{kind}, which is not shown]"),
+    }
 }
 
 /// Returns whether a text has the structured content: as JSON, or as the only value in it.
@@ -57,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     fn read(value: Value) -> String {
-        text(&serde_json::from_value(value).unwrap())
+        super::read(serde_json::from_value(value).unwrap()).unwrap().0
     }
 
     #[test]
@@ -74,6 +110,22 @@ mod tests {
             [resource file:///a]\ninside\n[resource file:///b: binary, 3 bytes, which are not shown]\n\
             [link to the resource file:///c (c)]";
         assert_eq!(read(json!({"content": content})), expected);
+    }
+
+    #[test]
+    fn an_unknown_part_does_not_spoil_the_others() {
+        let content = json!([
+            {"type": "text", "text": "one"},
+            {"type": "hologram", "data": "AAAA"},
+            {"type": "verse", "text": "two"},
+            {"type": "image", "mimeType": "image/png"},
+            {"type": "text", "text": "three"},
+        ]);
+        let expected = "one\n[content of the unknown kind \"hologram\", which is not shown]\ntwo\n\
+            [content of the unknown kind \"image\", which is not shown]\nthree\n{\"a\":1}";
+        assert_eq!(read(json!({"content": content, "structuredContent": {"a": 1}})), expected);
+        let failed = json!({"content": [{"type": "hologram"}], "isError": true});
+        assert!(super::read(serde_json::from_value(failed).unwrap()).unwrap().1);
     }
 
     #[test]

@@ -7,18 +7,19 @@ use super::watch::{Watch, Watched};
 use crate::agent::exec::{Failure, FailureKind};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, ClientRequest, ErrorCode,
-    Implementation, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerResult,
+    CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientCapabilities, ClientConfig,
+    ClientRequest, ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerResult,
 };
 use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, RunningService, ServiceError,
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions,
+    RunningService, ServiceError,
 };
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::transport::{StreamableHttpClientTransport, Transport};
 use rmcp::{ClientHandler, Peer, RoleClient};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -152,7 +153,7 @@ impl Server {
     }
 
     async fn pages(&self) -> Result<Vec<Value>, String> {
-        let mut tools = Vec::new();
+        let (mut tools, mut names) = (Vec::new(), HashSet::new());
         let mut cursor = None;
         for _ in 0..PAGES {
             let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
@@ -167,13 +168,19 @@ impl Server {
                 Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => return Ok(tools),
                 Err(error) => return Err(self.why(error).await),
             };
-            match page.get("tools") {
-                Some(Value::Array(listed)) => tools.extend(listed.iter().cloned().map(|tool| self.limited(tool))),
-                _ => return Err("what it answers to tools/list has no list of tools".to_owned()),
+            let Some(Value::Array(listed)) = page.get("tools") else {
+                return Err("what it answers to tools/list has no list of tools".to_owned());
+            };
+            // Some servers ignore the cursor, and send the first page again and again.
+            let name = |tool: &Value| tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if !names.is_empty() && listed.iter().all(|tool| names.contains(&name(tool))) {
+                return Ok(tools);
             }
+            names.extend(listed.iter().map(name));
+            tools.extend(listed.iter().cloned().map(|tool| self.limited(tool)));
             match page.get("nextCursor").and_then(Value::as_str) {
-                Some(next) => cursor = Some(next.to_owned()),
-                None => return Ok(tools),
+                Some(next) if !next.is_empty() => cursor = Some(next.to_owned()),
+                _ => return Ok(tools),
             }
         }
         Err(format!("its list of tools has more than {PAGES} pages"))
@@ -210,31 +217,57 @@ impl Server {
         }
         let timeout = self.config.timeout.unwrap_or(timeout);
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        // A call that is dropped tells the server that nobody waits for it any more.
-        let answer = tokio::select! {
+        // Not `call_tool_once`: that refuses a result of which one part is of an unknown kind.
+        let request = CallToolRequest::new(params);
+        let request = ClientRequest::CallToolRequest(request);
+        let sent = self.peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
+        let (id, answer) = match sent {
+            Ok(handle) => (Some(handle.id.clone()), Ok(handle)),
+            Err(error) => (None, Err(error)),
+        };
+        let answer = async {
+            match answer {
+                Ok(handle) => handle.await_response().await,
+                Err(error) => Err(error),
+            }
+        };
+        let ended = tokio::select! {
             biased;
-            answer = self.peer.call_tool_once(params) => answer,
-            () = raised(cancel) => return Err(failed(FailureKind::Cancelled, format!("the user interrupted {name}"))),
+            answer = answer => Ok(answer),
+            () = raised(cancel) => Err(failed(FailureKind::Cancelled, format!("the user interrupted {name}"))),
             () = tokio::time::sleep(timeout) => {
                 let seconds = timeout.as_secs_f64();
                 let message =
                     format!("{name} did not end within {seconds} s, and the MCP server {server:?} was told to stop it");
-                return Err(failed(FailureKind::TimedOut, message));
+                Err(failed(FailureKind::TimedOut, message))
+            }
+        };
+        let answer = match ended {
+            Ok(answer) => answer,
+            Err(failure) => {
+                // Nobody waits for it any more.
+                let _ = self.peer.notify_cancelled(CancelledNotificationParam::new(id, None)).await;
+                return Err(failure);
             }
         };
         // A notification that came before the answer has a task of its own. The one worker runs it before this one, so that
         // tools that the call changed are known from here on.
         let _ = tokio::spawn(async {}).await;
         match answer {
-            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => {
-                Err(failed(FailureKind::Reported, format!("{name} failed: {}", result::text(&result))))
-            }
-            Ok(CallToolResponse::Complete(result)) => Ok(result::text(&result)),
-            Ok(_) => {
+            Ok(ServerResult::InputRequiredResult(_) | ServerResult::CreateTaskResult(_)) => {
                 let message =
                     format!("{name} asks for more than a result takes: this client answers no questions of servers");
                 Err(failed(FailureKind::NotRunnable, message))
             }
+            Ok(answer) => match result::read(answer) {
+                Some((text, true)) => Err(failed(FailureKind::Reported, format!("{name} failed: {text}"))),
+                Some((text, false)) => Ok(text),
+                None => {
+                    let message =
+                        format!("{name} cannot be read: what the MCP server {server:?} answers is no result of a call");
+                    Err(failed(FailureKind::NotRunnable, message))
+                }
+            },
             Err(ServiceError::McpError(error)) => {
                 Err(failed(FailureKind::Reported, format!("{name} failed: {}", error.message)))
             }
@@ -257,6 +290,10 @@ impl Server {
         match error {
             ServiceError::TransportClosed => self.ended().await,
             ServiceError::McpError(error) => error.message.into_owned(),
+            // The protocol's library names its own types around the cause.
+            ServiceError::TransportSend(error) => chain(&*error.error),
+            ServiceError::UnexpectedResponse => "what it answers does not belong to what it was asked".to_owned(),
+            ServiceError::Cancelled { .. } => "the request was given up".to_owned(),
             error => chain(&error),
         }
     }
@@ -304,7 +341,24 @@ impl Unusable {
                 let codes = [ErrorCode::METHOD_NOT_FOUND, ErrorCode::UNSUPPORTED_PROTOCOL_VERSION];
                 Unusable { newer: codes.contains(&error.code), why: format!("it refuses: {}", error.message) }
             }
-            error => Unusable::new(chain(&error)),
+            error => Unusable::new(match &error {
+                // The library's words are values of its own types.
+                ClientInitializeError::TransportError { error, .. } => chain(&*error.error),
+                ClientInitializeError::ConnectionClosed(_) => {
+                    "the connection ended before the server answered".to_owned()
+                }
+                ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+                    let versions: Vec<String> = server_supported.iter().map(ToString::to_string).collect();
+                    format!("it speaks other versions of the protocol: {}", versions.join(", "))
+                }
+                ClientInitializeError::ExpectedInitResponse(_)
+                | ClientInitializeError::ExpectedInitResult(_)
+                | ClientInitializeError::ConflictInitResponseId(..)
+                | ClientInitializeError::UncorrelatedErrorResponse { .. } => {
+                    "what it answers is not what a server of this protocol begins with".to_owned()
+                }
+                error => chain(error),
+            }),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod anthropic;
 mod chat;
 mod completions;
+mod ollama;
 mod prompts;
 mod responses;
 mod server;
@@ -10,6 +11,7 @@ mod tools;
 
 use super::bodies::Held;
 use super::job::{Chat, Job, Work};
+use super::line::Line;
 use super::queue::Full;
 use super::refusal::Refusal;
 use super::updates::{Answer, Inbox, Update, channel};
@@ -22,7 +24,7 @@ use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -49,11 +51,20 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/chat/completions", post(chat::completions))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/responses", post(responses::responses))
+        .route("/v1/responses/{id}", get(responses::remembered).delete(responses::forget))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/callwright/formats", get(server::formats))
         .route("/callwright/tools", get(tools::list))
         .route("/callwright/call", post(tools::call))
+        .route("/api/version", get(ollama::version))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::running))
+        .route("/api/show", post(ollama::show))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/v0/models", get(server::studio_models))
+        .route("/api/v0/models/{*id}", get(server::studio_model))
         .route("/props", get(prompts::first_props).post(prompts::props))
         .route("/tokenize", post(prompts::tokenize))
         .route("/detokenize", post(prompts::detokenize))
@@ -154,6 +165,7 @@ async fn ask<D: Send + 'static>(
     if server.is_ending() {
         return Err(Refusal::unavailable("the server is ending"));
     }
+    let line = request.extensions().get::<Arc<Line>>().cloned();
     let Received { bytes, held } = body(server, request.into_body()).await?;
     let held = Arc::new(held);
     let until = Instant::now() + server.options.timeout;
@@ -166,7 +178,9 @@ async fn ask<D: Send + 'static>(
         let (Asked { work, answers, model }, more) = read(fields)?;
         let (slot, note) = server.pool.find(model.as_deref())?;
         let host = server.pool.host(slot, &server)?;
-        let (outbox, inbox) = channel();
+        let (outbox, mut inbox) = channel();
+        line.iter().for_each(|line| line.model(&slot.id));
+        inbox.line = line;
         server.watch(&inbox.cancel);
         let mut first = Some(work);
         for number in 0..answers {
@@ -235,22 +249,32 @@ async fn one(inbox: Inbox) -> Result<Whole, Refusal> {
 
 /// How a dialect writes a stream of events.
 trait Dialect: Send + 'static {
+    /// Returns whether a request that gets no answer is told so in a stream, and not by its status.
+    fn streams(&self, _refusal: &Refusal) -> bool {
+        false
+    }
+    /// What is sent at a time.
+    type Event: Send;
     /// Returns what is sent before the first update.
-    fn begin(&mut self) -> Vec<Sse>;
+    fn begin(&mut self) -> Vec<Self::Event>;
     /// Returns what is sent for an update of the answer with this number; nothing follows the last one's end.
-    fn update(&mut self, number: usize, update: Update) -> Vec<Sse>;
+    fn update(&mut self, number: usize, update: Update) -> Vec<Self::Event>;
 }
 
-/// Streams as many answers. The first update is waited for, so that a request which cannot be answered gets an HTTP error, but
-/// not for long.
-async fn streamed(mut inbox: Inbox, mut left: usize, mut dialect: impl Dialect) -> Result<Response, Refusal> {
+/// What is sent of as many answers. The first update is waited for, so that a request which cannot be answered gets an HTTP error,
+/// but not for long.
+async fn steps<D: Dialect>(
+    mut inbox: Inbox,
+    mut left: usize,
+    mut dialect: D,
+) -> Result<impl Stream<Item = D::Event> + Send + 'static, Refusal> {
     let first = match tokio::time::timeout(FIRST_UPDATE, inbox.next()).await {
-        Ok(Some((_, Update::Failed(refusal)))) => return Err(refusal),
+        Ok(Some((_, Update::Failed(refusal)))) if !dialect.streams(&refusal) => return Err(refusal),
         Ok(Some(update)) => Some(update),
         Ok(None) => return Err(Refusal::unavailable(ENDED)),
         Err(_) => None,
     };
-    let mut ready: VecDeque<Sse> = dialect.begin().into();
+    let mut ready: VecDeque<D::Event> = dialect.begin().into();
     let left_after = |left: usize, update: &Update| match update {
         Update::Done(_) => left - 1,
         // The others end with it.
@@ -261,23 +285,25 @@ async fn streamed(mut inbox: Inbox, mut left: usize, mut dialect: impl Dialect) 
         left = left_after(left, &update);
         ready.extend(dialect.update(number, update));
     }
-    let events = stream::unfold(
-        (inbox, dialect, ready, left),
-        move |(mut inbox, mut dialect, mut ready, mut left)| async move {
-            loop {
-                if let Some(event) = ready.pop_front() {
-                    return Some((Ok::<Sse, Infallible>(event), (inbox, dialect, ready, left)));
-                }
-                if left == 0 {
-                    return None;
-                }
-                let ended = || (0, Update::Failed(Refusal::unavailable(ENDED)));
-                let (number, update) = inbox.next().await.unwrap_or_else(ended);
-                left = left_after(left, &update);
-                ready.extend(dialect.update(number, update));
+    Ok(stream::unfold((inbox, dialect, ready, left), move |(mut inbox, mut dialect, mut ready, mut left)| async move {
+        loop {
+            if let Some(event) = ready.pop_front() {
+                return Some((event, (inbox, dialect, ready, left)));
             }
-        },
-    );
+            if left == 0 {
+                return None;
+            }
+            let ended = || (0, Update::Failed(Refusal::unavailable(ENDED)));
+            let (number, update) = inbox.next().await.unwrap_or_else(ended);
+            left = left_after(left, &update);
+            ready.extend(dialect.update(number, update));
+        }
+    }))
+}
+
+/// Streams as many answers as server-sent events.
+async fn streamed(inbox: Inbox, left: usize, dialect: impl Dialect<Event = Sse>) -> Result<Response, Refusal> {
+    let events = steps(inbox, left, dialect).await?.map(Ok::<Sse, Infallible>);
     let sse = axum::response::sse::Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(10)));
     let mut response = sse.into_response();
     // Some proxies collect a response otherwise.

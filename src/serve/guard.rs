@@ -4,6 +4,7 @@
 //! origin makes is refused, unless that origin is allowed, and so is a host name that is not this server's (a page can
 //! have its own name resolve to this machine's address). Other machines need a key. A flood of headers is refused, too.
 
+use super::line::Line;
 use super::refusal::Refusal;
 use super::{ServeOptions, Server};
 use axum::extract::{Request, State};
@@ -123,19 +124,19 @@ fn bearer(value: &str) -> Option<&str> {
 }
 
 /// Lets a request through or refuses it, answers what browsers ask before one, and counts it.
-pub(super) async fn check(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(server): State<Arc<Server>>, mut request: Request, next: Next) -> Response {
     let origin = request.headers().get(header::ORIGIN).cloned();
     let allowed = origin.filter(|origin| origin.to_str().is_ok_and(|origin| server.guard.allows(origin)));
     let target = request.uri().clone();
+    let line = server.options.log.and_then(|write| Line::new(write, request.method().as_str(), target.path()));
+    let line = line.map(Arc::new);
+    if let Some(line) = &line {
+        request.extensions_mut().insert(Arc::clone(line));
+    }
     let mut response = if request.method() == Method::OPTIONS && allowed.is_some() {
         StatusCode::NO_CONTENT.into_response()
     } else if let Err(refusal) = server.guard.check(&target, request.version(), request.headers()) {
-        // Anthropic's clients read errors in their own form.
-        if target.path().starts_with("/v1/messages") {
-            refusal.response(refusal.anthropic())
-        } else {
-            refusal.into_response()
-        }
+        refusal.at(target.path())
     } else {
         next.run(request).await
     };
@@ -143,10 +144,12 @@ pub(super) async fn check(State(server): State<Arc<Server>>, request: Request, n
     if let Some(origin) = allowed {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(header::VARY, HeaderValue::from_static("Origin"));
-        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE"));
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, Authorization"));
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    server.metrics.request(response.status().as_u16());
+    let status = response.status().as_u16();
+    line.inspect(|line| line.status(status));
+    server.metrics.request(status);
     response
 }

@@ -53,6 +53,8 @@ pub(super) struct Chat {
     pub tool_choice: ToolChoice,
     pub body: Body,
     pub own: Own,
+    /// See [`Options::prefill`].
+    pub prefill: Option<String>,
     /// See [`Options::logprobs`].
     pub logprobs: Option<usize>,
     /// What is worth knowing about the request.
@@ -82,6 +84,14 @@ pub(super) struct Own {
     pub no_call_below: Option<f64>,
     /// See [`Options::max_calls`].
     pub max_calls: Option<usize>,
+    /// See [`Options::max_thinking`].
+    pub max_thinking: Option<usize>,
+    /// See [`Options::select_tools`].
+    pub select_tools: Option<usize>,
+    /// See [`Options::loop_guard`].
+    pub loop_guard: Option<bool>,
+    /// See [`Options::explain`].
+    pub explain: bool,
     /// When a stream has the arguments of a call.
     pub stream_arguments: Option<StreamArguments>,
     /// Whether the response has the prompt, the model's own text, and the tokens of both.
@@ -292,7 +302,7 @@ impl Chat {
         let unused = body.unused_note();
         let notes = conversation.notes.into_iter().chain(std::mem::take(&mut body.notes)).chain(unused).chain(adopted);
         let notes = notes.collect();
-        Ok(Chat { messages, tools, tool_choice: choice, body, own, logprobs: None, notes })
+        Ok(Chat { messages, tools, tool_choice: choice, body, own, prefill: None, logprobs: None, notes })
     }
 
     /// The options of the answer: the request's, or else the model's, or else the server's.
@@ -313,6 +323,11 @@ impl Chat {
         options.call_threshold = own.call_threshold.or(options.call_threshold);
         options.no_call_below = own.no_call_below.or(options.no_call_below);
         options.constrain = own.constrain.unwrap_or(options.constrain);
+        options.max_thinking = own.max_thinking.or(options.max_thinking);
+        options.select_tools = own.select_tools.or(options.select_tools);
+        options.loop_guard = own.loop_guard.unwrap_or(options.loop_guard);
+        options.explain |= own.explain;
+        options.prefill.clone_from(&self.prefill);
         options
     }
 

@@ -7,13 +7,13 @@ use super::worker::{self, Shared};
 use super::{ServeOptions, Server};
 use crate::engine::{Engine, Token};
 use crate::error::nearest;
-use crate::models::bundled;
+use crate::models::{Gguf, Models, bundled};
 use crate::session::Session;
 use crate::{Model, Result};
 use axum::http::StatusCode;
 use serde_json::Value;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -41,6 +41,22 @@ pub(super) struct Slot {
     /// When it was last used, in milliseconds since the server began.
     used: AtomicU64,
     host: Mutex<Option<Arc<Host>>>,
+    /// What is known of it, once that was looked up.
+    about: Mutex<Option<About>>,
+}
+
+/// What clients want to know of a model before they use it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct About {
+    pub architecture: String,
+    /// Such as `Q4_K_M`.
+    pub quantization: String,
+    /// The context of a request, in tokens.
+    pub context: Option<u64>,
+    /// The context that it was trained for.
+    pub trained: Option<u64>,
+    /// The size of its file in bytes.
+    pub size: u64,
 }
 
 /// A loaded model with its workers.
@@ -65,6 +81,7 @@ impl Pool {
             created: seconds,
             used: AtomicU64::new(0),
             host: Mutex::default(),
+            about: Mutex::default(),
         };
         let bundled = [bundled::NAME.to_owned()];
         let names = if options.models.is_empty() { &bundled[..] } else { &options.models };
@@ -173,6 +190,24 @@ impl Pool {
         self.slots.iter().filter_map(load).collect()
     }
 
+    /// What is known of a model: what it says once it is loaded, or else the header of its file. Blocks.
+    pub(super) fn about(&self, slot: &Slot, server: &Server) -> About {
+        let host = lock(&slot.host).clone();
+        let mut known = lock(&slot.about);
+        if let Some(about) = &*known {
+            return about.clone();
+        }
+        let (about, loaded) = match host {
+            Some(host) => (host.about(), true),
+            None => (About::of_file(&slot.name, server), false),
+        };
+        // A file may still be downloaded.
+        if loaded {
+            *known = Some(about.clone());
+        }
+        about
+    }
+
     /// Returns whether a model is loaded.
     pub(super) fn is_loaded(&self, slot: &Slot) -> bool {
         lock(&slot.host).is_some()
@@ -217,12 +252,21 @@ impl Host {
 
     /// The size of a model's file, if it is here.
     fn size_of(name: &str, server: &Server) -> u64 {
-        let models = crate::models::Models::load(server.options.models_file.as_deref());
-        let path = models
-            .and_then(|models| models.find(name, &server.options.hub))
-            .ok()
-            .and_then(|found| found.entry.local(&server.options.hub));
+        let path = file_of(name, server);
         path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |data| data.len())
+    }
+
+    fn about(&self) -> About {
+        let (context, info) = self.at_desk(|session| (session.engine.context_limit(), session.engine.model().clone()));
+        About {
+            architecture: info.architecture,
+            quantization: Gguf::open(self.shared.model.path())
+                .ok()
+                .map_or_else(String::new, |gguf| quantization(&gguf)),
+            context: Some(context as u64),
+            trained: Some(info.context_train as u64),
+            size: self.size,
+        }
     }
 
     pub(super) fn model(&self) -> &Model {
@@ -255,6 +299,34 @@ impl Host {
         for worker in std::mem::take(&mut *lock(&self.workers)) {
             // A worker catches what happens in a request.
             let _ = worker.join();
+        }
+    }
+}
+
+/// The file of a model, if it is here.
+fn file_of(name: &str, server: &Server) -> Option<PathBuf> {
+    let models = Models::load(server.options.models_file.as_deref());
+    let found = models.and_then(|models| models.find(name, &server.options.hub)).ok()?;
+    found.entry.local(&server.options.hub)
+}
+
+fn quantization(gguf: &Gguf) -> String {
+    gguf.quantization().unwrap_or_default().to_owned()
+}
+
+impl About {
+    /// What the header of a model's file says; nothing if it is not here.
+    fn of_file(name: &str, server: &Server) -> About {
+        let Some(path) = file_of(name, server) else { return About::default() };
+        let Ok(gguf) = Gguf::open(&path) else { return About::default() };
+        let trained = gguf.context_length();
+        let wanted = server.options.load.context.map(|context| context as u64);
+        About {
+            architecture: gguf.architecture().unwrap_or_default().to_owned(),
+            quantization: quantization(&gguf),
+            context: wanted.map_or(trained, |wanted| Some(trained.map_or(wanted, |trained| trained.min(wanted)))),
+            trained,
+            size: std::fs::metadata(&path).map_or(0, |data| data.len()),
         }
     }
 }

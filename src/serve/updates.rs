@@ -1,13 +1,16 @@
 //! What a client gets of an answer while it is generated, and how it knows that the client is gone.
 
+use super::line::Line;
 use super::refusal::Refusal;
 use crate::generate::{TokenProbability, Usage};
+use crate::message::Message;
 use crate::parse::event::Event as Parsed;
 use crate::parse::{ParsedCall, message_to_json};
 use crate::session::{Event, FinishReason, Note, Reply};
 use crate::setting::Front;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -66,7 +69,7 @@ pub(super) enum Finish {
     #[default]
     Stop,
     ToolCalls,
-    /// It was cut off: by a limit, by a loop, or because the server ended it.
+    /// It was cut off: by a limit, or because the server ended it.
     Length,
 }
 
@@ -85,9 +88,10 @@ impl Answer {
         let mut message = message_to_json(&reply.message, &reply.calls);
         let whole: Vec<ParsedCall> = reply.calls.into_iter().filter(ParsedCall::is_whole).collect();
         let finish = match reply.finish_reason {
+            // An agent goes on after a limit, and would repeat the loop.
+            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Loop if whole.is_empty() => Finish::Stop,
             FinishReason::Stop => Finish::Stop,
-            FinishReason::ToolCalls if whole.is_empty() => Finish::Stop,
-            FinishReason::ToolCalls => Finish::ToolCalls,
+            FinishReason::ToolCalls | FinishReason::Loop => Finish::ToolCalls,
             _ => Finish::Length,
         };
         let (repairs, notes): (Vec<Note>, Vec<Note>) = notes.partition(|note| note.kind == "repair");
@@ -138,6 +142,8 @@ pub(super) struct Outbox {
 pub(super) struct Inbox {
     updates: UnboundedReceiver<(usize, Update)>,
     pub cancel: Cancel,
+    /// What is logged of the request.
+    pub line: Option<Arc<Line>>,
 }
 
 /// Ends what is done for a client. It is raised where it is dropped, which it is when the client leaves.
@@ -167,13 +173,17 @@ impl Drop for Cancel {
 pub(super) fn channel() -> (Outbox, Inbox) {
     let (send, receive) = unbounded_channel();
     let cancel = Cancel::default();
-    (Outbox { number: 0, updates: send, cancel: cancel.raised() }, Inbox { updates: receive, cancel })
+    (Outbox { number: 0, updates: send, cancel: cancel.raised() }, Inbox { updates: receive, cancel, line: None })
 }
 
 impl Inbox {
     /// The next update, and the number of its answer; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<(usize, Update)> {
-        self.updates.recv().await
+        let update = self.updates.recv().await;
+        if let (Some(line), Some((_, Update::Done(answer)))) = (&self.line, &update) {
+            line.answered(&answer.usage);
+        }
+        update
     }
 }
 
@@ -188,6 +198,11 @@ impl Outbox {
         let _ = self.updates.send((self.number, update));
     }
 
+    /// The answer's number among those to the same request.
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
     /// Raised when the client is gone, or to end the answer.
     pub(super) fn cancel(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancel)
@@ -198,11 +213,50 @@ impl Outbox {
     }
 }
 
+/// The ids of an answer's calls. They are other ones than in any other answer, also where a client no longer sends the beginning of
+/// its conversation, and the same where a request is repeated.
+pub(super) struct CallIds(DefaultHasher);
+
+impl CallIds {
+    /// For the answer with this number to a conversation.
+    pub(super) fn new(messages: &[Message], number: usize) -> CallIds {
+        let mut hasher = DefaultHasher::new();
+        number.hash(&mut hasher);
+        for message in messages {
+            (&message.content, &message.reasoning, &message.tool_call_id).hash(&mut hasher);
+            message.tool_calls.iter().for_each(|call| (&call.id, &call.name).hash(&mut hasher));
+        }
+        CallIds(hasher)
+    }
+
+    /// The id in place of one that the parser made. One that the model wrote stays. It has the shape that the strictest chat
+    /// templates demand, nine letters and digits.
+    pub(super) fn of(&self, id: &str) -> String {
+        let made =
+            id.len() == 9 && id.strip_prefix("call").is_some_and(|rest| rest.bytes().all(|c| c.is_ascii_digit()));
+        if !made {
+            return id.to_owned();
+        }
+        let mut hasher = self.0.clone();
+        id.hash(&mut hasher);
+        let mut rest = hasher.finish();
+        let mut digit = || {
+            let digit = char::from_digit((rest % 36) as u32, 36).unwrap_or('0');
+            rest /= 36;
+            digit
+        };
+        (0..9).map(|_| digit()).collect()
+    }
+}
+
 /// Turns a session's events into updates. A call that is cut off is not among them where calls are held until they are
 /// complete; otherwise its arguments end where the model stopped, and are no JSON.
 pub(super) struct Streamer<'a> {
     outbox: &'a Outbox,
+    ids: &'a CallIds,
     hold: bool,
+    /// What of the text's beginning the client has already.
+    begun: Begun,
     /// How many calls were sent.
     sent: usize,
     /// The calls that have not ended: id, name, and the arguments that were not sent.
@@ -212,6 +266,8 @@ pub(super) struct Streamer<'a> {
 }
 
 struct Open {
+    /// Its id in events.
+    parsed: String,
     id: String,
     name: String,
     index: Option<usize>,
@@ -220,8 +276,9 @@ struct Open {
 }
 
 impl<'a> Streamer<'a> {
-    pub(super) fn new(outbox: &'a Outbox, hold: bool) -> Streamer<'a> {
-        Streamer { outbox, hold, sent: 0, open: Vec::new(), arguments: Vec::new() }
+    /// Streams an answer that begins with a text that is not sent.
+    pub(super) fn new(outbox: &'a Outbox, ids: &'a CallIds, hold: bool, begun: Begun) -> Streamer<'a> {
+        Streamer { outbox, ids, hold, begun, sent: 0, open: Vec::new(), arguments: Vec::new() }
     }
 
     /// The calls that were complete, with their arguments as they were written: a whole answer has the same text as a
@@ -237,11 +294,17 @@ impl<'a> Streamer<'a> {
             _ => return,
         };
         match event {
-            Parsed::Text { delta } => self.outbox.send(Update::Text(delta.clone())),
+            Parsed::Text { delta } => {
+                let delta = self.begun.rest(delta);
+                if !delta.is_empty() {
+                    self.outbox.send(Update::Text(delta.to_owned()));
+                }
+            }
             Parsed::Reasoning { delta } => self.outbox.send(Update::Reasoning(delta.clone())),
             Parsed::CallStart { id, name } => {
                 self.open.push(Open {
-                    id: id.clone(),
+                    parsed: id.clone(),
+                    id: self.ids.of(id),
                     name: name.clone(),
                     index: None,
                     held: Vec::new(),
@@ -252,7 +315,7 @@ impl<'a> Streamer<'a> {
                 }
             }
             Parsed::CallArguments { id, delta } => {
-                let Some(at) = self.open.iter().position(|open| open.id == *id) else { return };
+                let Some(at) = self.open.iter().position(|open| open.parsed == *id) else { return };
                 self.open[at].held.push(delta.clone());
                 self.open[at].arguments.push_str(delta);
                 if !self.hold {
@@ -260,15 +323,17 @@ impl<'a> Streamer<'a> {
                 }
             }
             Parsed::CallEnd { id, complete, .. } => {
-                let Some(at) = self.open.iter().position(|open| open.id == *id) else { return };
-                if *complete {
+                let Some(at) = self.open.iter().position(|open| open.parsed == *id) else { return };
+                // One whose arguments are no object is beyond repair, and in no answer.
+                let whole = *complete && is_object(&self.open[at].arguments);
+                if whole {
                     self.release(at);
                 }
                 let open = self.open.remove(at);
                 if open.index.is_some() {
                     self.outbox.send(Update::CallEnd);
                 }
-                if *complete {
+                if whole {
                     self.arguments.push((open.id, open.arguments));
                 }
             }
@@ -287,5 +352,34 @@ impl<'a> Streamer<'a> {
         for delta in open.held.drain(..) {
             self.outbox.send(Update::Arguments { index, delta });
         }
+    }
+}
+
+/// Returns whether a text is a JSON object. It may have a name twice, and numbers of any size.
+pub(super) fn is_object(text: &str) -> bool {
+    serde_json::from_str::<HashMap<String, serde::de::IgnoredAny>>(text).is_ok()
+}
+
+/// The beginning of an answer's text that its client sent itself.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Begun(String);
+
+impl Begun {
+    /// The text that an answer continues, if it does.
+    pub(super) fn new(prefill: Option<&str>) -> Begun {
+        // A parser passes no white space before an answer on.
+        Begun(prefill.unwrap_or_default().trim_start().to_owned())
+    }
+
+    /// What of the next piece of text is new.
+    pub(super) fn rest<'t>(&mut self, text: &'t str) -> &'t str {
+        let same = self.0.chars().zip(text.chars()).take_while(|(one, other)| one == other);
+        let same: usize = same.map(|(one, _)| one.len_utf8()).sum();
+        if same == self.0.len() || same == text.len() {
+            self.0.drain(..same);
+        } else {
+            self.0.clear();
+        }
+        &text[same..]
     }
 }

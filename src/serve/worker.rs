@@ -4,7 +4,7 @@ use super::job::{Chat, Job, StreamArguments, Text, Work};
 use super::metrics::Metrics;
 use super::queue::{Kind, Queue};
 use super::refusal::Refusal;
-use super::updates::{Answer, Finish, Outbox, Streamer, Update};
+use super::updates::{Answer, Begun, CallIds, Finish, Outbox, Streamer, Update};
 use crate::engine::llama::parallel::TurnEnd;
 use crate::engine::sampler::Sampler;
 use crate::engine::{Engine, Token, check_length};
@@ -177,20 +177,31 @@ impl<'s> Worker<'s> {
             session.set_tools(chat.tools);
             (*tools, *notes) = (asked, session.notices.clone());
         }
+        let mut notes: Vec<String> = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
+        if options.prefill.is_some() && !self.engine.can_begin_answer() {
+            options.prefill = None;
+            notes.push("the last message is not continued: the model's server begins answers itself".to_owned());
+        }
+        let ids = CallIds::new(&chat.messages, outbox.number());
+        let begun = Begun::new(options.prefill.as_deref());
         *session.options_mut() = options;
         session.set_adopted_messages(chat.messages);
         let mut request = session.request()?;
         request.until = Some(until);
-        let mut streamer = Streamer::new(outbox, holds_calls);
+        let mut streamer = Streamer::new(outbox, &ids, holds_calls, begun.clone());
         std::mem::swap(&mut session.engine, &mut self.engine);
         // The engine has to come back before anything else may fail.
         let reply = catch_unwind(AssertUnwindSafe(|| session.answer(&request, &mut |event| streamer.event(event))));
         std::mem::swap(&mut session.engine, &mut self.engine);
         let mut reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         reply.notes.splice(0..0, session.applied.iter().map(|entry| Note::plain("model", entry.clone())));
+        reply.calls.iter_mut().for_each(|call| call.id = ids.of(&call.id));
+        for call in &mut reply.message.tool_calls {
+            call.id = call.id.as_deref().map(|id| ids.of(id));
+        }
+        reply.message.content = begun.clone().rest(&reply.message.content).to_owned();
         let written = streamer.into_arguments();
         let trace = chat.own.trace.then(|| trace(&*self.engine, session.format(), &reply));
-        let notes = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
         let mut answer = Answer::new(reply, written, notes, trace);
         answer.more.extend(seed);
         Ok(answer)
@@ -211,7 +222,7 @@ impl<'s> Worker<'s> {
             return Err(Error::new(ErrorKind::Messages, "prompt is empty: there is nothing to continue"));
         }
         if prompt.len() >= limit {
-            let message = format!("the prompt has {} tokens and the context {limit}", prompt.len());
+            let message = format!("the prompt has {} tokens; the context holds {limit}", prompt.len());
             return Err(Error::new(ErrorKind::ContextOverflow, message).hint("shorten the prompt"));
         }
         let cancel = outbox.cancel();

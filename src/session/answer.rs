@@ -1,6 +1,7 @@
 //! One answer of the model: from the conversation to the reply.
 
 use super::constrain;
+use super::constrain::Form;
 use super::event::{Cut, Event, FinishReason, Note, Reply};
 use super::explain::NoCall;
 use super::listen::Listener;
@@ -16,7 +17,9 @@ use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
 use crate::format::{Format, Marker};
 use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
+use crate::message::Role;
 use crate::parse::{OtherForms, Parser, ParserOptions, notes};
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -29,15 +32,16 @@ impl Session {
         adapted.iter().for_each(|message| on_event(&Event::history(message.clone())));
 
         let mut request = self.prompts.writer.limited(request);
-        let unenforced = constrain::respond_in_format(self.format(), &request.tools, &mut request.options)?;
+        let form = constrain::respond_in_format(self.format(), &request.tools, &mut request.options)?;
         let options = &request.options;
         let prompt_tail = self.prompts.writer.prompt_tail(&request, &written);
         let stops = self.stops(options);
         let mut reader = self.reader(&request, &prompt_tail, &stops, on_event)?;
         // What the prompt opened is the beginning of what the model says.
         reader.push(written.prefill.as_bytes());
-        let (generation, ended) = self.generate(&request, &written, unenforced, &mut reader)?;
-        if matches!(ended.end, End::Length | End::Late | End::Cancelled) || reader.is_looped() {
+        let (generation, ended) = self.generate(&request, &written, form, &mut reader)?;
+        let is_closed = generation.closed_from.is_some();
+        if matches!(ended.end, End::Length | End::Late | End::Cancelled) || reader.is_looped() && !is_closed {
             reader.cut_off();
         }
         let read = reader.finish();
@@ -62,12 +66,12 @@ impl Session {
         Ok((written, notes))
     }
 
-    /// Generates an answer, which `reader` reads meanwhile. `unenforced` says why its form could not be enforced.
+    /// Generates an answer of a form, which `reader` reads meanwhile.
     fn generate(
         &mut self,
         request: &AnswerRequest,
         written: &Written,
-        unenforced: Option<String>,
+        form: Form,
         reader: &mut Reader<'_>,
     ) -> Result<(Generation, Ended)> {
         let options = &request.options;
@@ -77,7 +81,9 @@ impl Session {
         let unavailable = constrain::unavailable(&**engine, options);
         engine.prepare(&written.prompt.pieces, options, request.until);
         // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
-        let constraint = match compiling.is_coming() {
+        let after_result = request.messages.last().is_some_and(|message| message.role == Role::Tool);
+        let json = form.json.filter(|_| after_result && !written.thinking && !engine.samples());
+        let constraint = match compiling.is_coming() || json.is_some() {
             true => None,
             false => Some(constrain::begin(compiling, &**engine, format, request, begun)?),
         };
@@ -89,11 +95,21 @@ impl Session {
             decide::ahead(format, request),
             &mut *self.on_prompt,
         )?;
+        let mut request = Cow::Borrowed(request);
         let (mut constraint, notices) = match constraint {
             Some(begun) => begun,
-            None => constrain::begin(compiling, read.engine(), format, request, begun)?,
+            None => {
+                // A grammar of calls and JSON has no place for text: a model that would have written text may call again and again.
+                let vocabulary = compiling.made.as_ref().map(Compiler::vocabulary);
+                if let Some(json) = json.filter(|_| deciding.prefers_text(vocabulary, read.engine(), format)) {
+                    request.to_mut().options.grammar = Some(json);
+                }
+                constrain::begin(compiling, read.engine(), format, &request, begun)?
+            }
         };
-        let mut notices: Vec<String> = unenforced.into_iter().chain(notices).collect();
+        let request = &*request;
+        let options = &request.options;
+        let mut notices: Vec<String> = form.unenforced.into_iter().chain(notices).collect();
         notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));
         let vocabulary = constraint.as_ref().map(Constraint::vocabulary);
         let opening = deciding.opening(vocabulary, read.engine(), format, request);
@@ -105,6 +121,9 @@ impl Session {
         let decided = decision.as_ref().map(Decision::watched).unwrap_or_default();
         decided.set(repeated.as_ref().and_then(|ended| ended.decided));
         let mut count = 0;
+        // JSON that a schema demands is closed where it repeats itself, and not cut off.
+        let is_json = is_whole(options) && options.grammar.as_ref().is_some_and(|grammar| grammar.schema.is_some());
+        let closer = constraint.as_ref().filter(|_| is_json).map(Constraint::closer);
         let probabilities = options.logprobs.map(Probabilities::new);
         let mut generation = read.write(
             Guides {
@@ -125,7 +144,12 @@ impl Session {
                 if decided.get() == Some(Decided::Text) {
                     reader.forbid_calls();
                 }
-                if reader.token(bytes) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                let is_over = reader.token(bytes);
+                let closes = || closer.as_ref().is_some_and(|closer| closing || !closer.replace(true));
+                if is_over && !(reader.is_looped() && closes()) {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
             },
         )?;
         generation.usage.cost = cost(self.prices, &generation.usage);

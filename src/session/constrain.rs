@@ -8,7 +8,7 @@ use crate::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::Generation;
-use crate::grammar::{Unenforced, budget, json_grammar};
+use crate::grammar::{Grammar, Unenforced, budget, json_grammar};
 use crate::setting::Setting;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
@@ -110,36 +110,50 @@ fn is_dormant(options: &Options) -> bool {
         && options.grammar.is_none()
 }
 
+/// What is known of the form of an answer that is to have a [`ResponseFormat`](crate::message::ResponseFormat).
+#[derive(Default)]
+pub(super) struct Form {
+    /// Why it is not enforced.
+    pub unenforced: Option<String>,
+    /// The grammar of JSON alone, where the answer may be calls in place of it.
+    pub json: Option<Grammar>,
+}
+
+impl Form {
+    fn unenforced(why: &str) -> Form {
+        let why = format!("response_format is not enforced: {why}. The answer is checked once it is written");
+        Form { unenforced: Some(why), json: None }
+    }
+}
+
 /// Makes the grammar of an answer that is to have a [`ResponseFormat`](crate::message::ResponseFormat), and says why where none
 /// can be enforced. An answer that has to be a call has no other form.
 ///
 /// # Errors
 /// Those of [`json_grammar`]; where the format is strict, also that calls and JSON together have no grammar.
-pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Options) -> Result<Option<String>> {
+pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Options) -> Result<Form> {
     let forced = matches!(options.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
     if options.grammar.is_some() || forced {
         options.response_format = None;
     }
-    let Some(wanted) = &options.response_format else { return Ok(None) };
+    let Some(wanted) = &options.response_format else { return Ok(Form::default()) };
     let json = budget::cancelled_by(&options.cancel, || json_grammar(&wanted.schema, false))?;
-    let unenforced =
-        |why: &str| Some(format!("response_format is not enforced: {why}. The answer is checked once it is written"));
     if options.constrain == Mode::Off {
-        return Ok(unenforced(&format!("{} is off", Setting::Constrain)));
+        return Ok(Form::unenforced(&format!("{} is off", Setting::Constrain)));
     }
     if tools.is_empty() || options.tool_choice == ToolChoice::None {
         options.grammar = Some(json);
-        return Ok(None);
+        return Ok(Form::default());
     }
     let all: Vec<_> = tools.iter().collect();
     let both = || format.calls_or_json(&all, options.max_calls, &wanted.schema);
     match budget::cancelled_by(&options.cancel, both) {
         Ok(grammar) => {
             options.grammar = Some(grammar);
-            Ok(None)
+            Ok(Form { json: Some(json), unenforced: None })
         }
         Err(error) if wanted.strict || error.kind() == ErrorKind::Tools => Err(error),
-        Err(error) => Ok(unenforced(&format!("calls and JSON have no grammar together, {}", error.message()))),
+        Err(error) => Ok(Form::unenforced(&format!("calls and JSON have no grammar together, {}", error.message()))),
     }
 }
 

@@ -29,11 +29,20 @@ impl Deciding {
         if engine.samples() || !decides(request) {
             return None;
         }
+        self.known(vocabulary, engine, format)
+    }
+
+    fn known(&self, vocabulary: Option<&Vocabulary>, engine: &dyn Engine, format: &Format) -> Option<&Opening> {
         let read = || {
             let vocabulary = vocabulary.cloned().or_else(|| engine.vocabulary())?;
             Opening::new(&vocabulary, format)
         };
         self.opening.get_or_init(read).as_ref()
+    }
+
+    /// Returns whether the model, which has read the prompt, would begin with text rather than with a call.
+    pub(super) fn prefers_text(&self, vocabulary: Option<&Vocabulary>, engine: &dyn Engine, format: &Format) -> bool {
+        self.known(vocabulary, engine, format).is_some_and(|opening| !opening.is_likely(engine.logits()))
     }
 }
 

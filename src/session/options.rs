@@ -148,6 +148,9 @@ pub struct Options {
     pub stop: Vec<String>,
     /// Whether and what the model must call.
     pub tool_choice: ToolChoice,
+    /// The beginning of the answer's text, which the model continues. It is part of the answer, and has no effect where a call is
+    /// required.
+    pub prefill: Option<String>,
     /// Where there are more tools than this, the prompt has only so many, those that fit the question best, and in addition
     /// those that the conversation has calls of.
     pub select_tools: Option<usize>,
@@ -225,6 +228,7 @@ impl Default for Options {
             max_tokens: 1024,
             stop: Vec::new(),
             tool_choice: ToolChoice::Auto,
+            prefill: None,
             select_tools: None,
             find_tools: false,
             call_threshold: None,

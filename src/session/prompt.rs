@@ -83,6 +83,7 @@ impl Prepared {
         let same = Arc::ptr_eq(&self.request.messages, &request.messages)
             && Arc::ptr_eq(&self.request.tools, &request.tools)
             && then.tool_choice == now.tool_choice
+            && then.prefill == now.prefill
             && (then.constrain == Mode::Off) == (now.constrain == Mode::Off)
             && then.max_preamble == now.max_preamble
             && then.now == now.now;
@@ -226,7 +227,11 @@ impl PromptWriter {
         let prefill = if engine.can_begin_answer() { self.prefill(&request.options, opened) } else { String::new() };
         if !prefill.is_empty() {
             text.push_str(&prefill);
-            prompt.pieces.push(Piece { text: prefill.clone(), literal: false });
+            // What a user begins an answer with is no markup.
+            let markup = prefill.strip_suffix(begun(&request.options)).unwrap_or(&prefill);
+            let pieces =
+                [(markup, false), (&prefill[markup.len()..], true)].into_iter().filter(|(text, _)| !text.is_empty());
+            prompt.pieces.extend(pieces.map(|(text, literal)| Piece { text: text.to_owned(), literal }));
         }
         if request.options.context == ContextPolicy::Error {
             check_length(engine, text.len())?;
@@ -315,11 +320,16 @@ impl PromptWriter {
     /// Where the model may reason or talk first, the constraint writes it later.
     fn prefill(&self, options: &Options, reasoning: bool) -> String {
         let constrained = options.constrain != Mode::Off;
-        if constrained && (options.max_preamble.is_some_and(|most| most > 0) || reasoning) {
+        if begun(options).is_empty() && constrained && (options.max_preamble.is_some_and(|most| most > 0) || reasoning)
+        {
             return String::new();
         }
         match &options.tool_choice {
-            ToolChoice::Auto | ToolChoice::None => String::new(),
+            ToolChoice::Auto | ToolChoice::None if reasoning && !begun(options).is_empty() => {
+                let end = self.format.reasoning.as_ref().and_then(|around| around.end.text()).unwrap_or_default();
+                end.to_owned() + begun(options)
+            }
+            ToolChoice::Auto | ToolChoice::None => begun(options).to_owned(),
             ToolChoice::Required => self.format.opening(None),
             ToolChoice::Tool(name) => self.format.opening(Some(name)),
         }
@@ -329,6 +339,14 @@ impl PromptWriter {
     fn opens_reasoning(&self, prompt: &str) -> bool {
         let start = self.format.reasoning.as_ref().and_then(|around| around.start.text()).unwrap_or_default().trim();
         !start.is_empty() && prompt.trim_end().ends_with(start)
+    }
+}
+
+/// The text that the user begins the answer with. A required call leaves no room for one.
+fn begun(options: &Options) -> &str {
+    match options.tool_choice {
+        ToolChoice::Auto | ToolChoice::None => options.prefill.as_deref().unwrap_or_default(),
+        _ => "",
     }
 }
 

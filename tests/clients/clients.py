@@ -4,11 +4,15 @@ import json
 import sys
 
 import anthropic
+import httpx
 import openai
+from anthropic.types import Message, RawMessageStreamEvent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
 
 URL = sys.argv[1]
 QUESTION = "What's the weather in Beijing tomorrow?"
@@ -130,9 +134,35 @@ def langchain():
     check("langchain, streamed: call", added.tool_calls[0]["args"], ARGUMENTS)
 
 
+def strict():
+    "Everything has all fields of the libraries' own types, which the libraries themselves do not check."
+    function = {"type": "function", **FUNCTION}
+    custom = {"type": "custom", "name": "get_weather", "description": "Get the weather"}
+    namespace = {"type": "namespace", "name": "sky", "description": "The sky", "tools": [function]}
+    chosen = {"type": "custom", "name": "get_weather"}
+    chat = {"messages": USER, "tools": [{"type": "function", "function": FUNCTION}]}
+    tool = {"name": "get_weather", "description": "Get the weather", "input_schema": SCHEMA}
+    bodies = [
+        ("/v1/responses", Response, ResponseStreamEvent, {"input": QUESTION, "tools": [function]}),
+        ("/v1/responses", Response, ResponseStreamEvent, {"input": QUESTION, "max_output_tokens": 5}),
+        ("/v1/responses", Response, ResponseStreamEvent, {"input": QUESTION, "tools": [custom], "tool_choice": chosen}),
+        ("/v1/responses", Response, ResponseStreamEvent, {"input": QUESTION, "tools": [namespace, {"type": "web_search"}]}),
+        ("/v1/chat/completions", ChatCompletion, ChatCompletionChunk, chat),
+        ("/v1/messages", Message, RawMessageStreamEvent, {"messages": USER, "max_tokens": 100, "tools": [tool]}),
+    ]
+    for path, whole, event, body in bodies:
+        post = lambda stream: httpx.post(URL + path, json={**body, "stream": stream}, timeout=300).raise_for_status().text
+        TypeAdapter(whole).validate_json(post(False))
+        data = [line[6:] for line in post(True).splitlines() if line.startswith("data: ") and line != "data: [DONE]"]
+        for line in data:
+            TypeAdapter(event).validate_json(line)
+    print("ok  all fields of the libraries' types")
+
+
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none")
 chat(client)
 structured(client)
 responses(client)
 messages(anthropic.Anthropic(base_url=URL, api_key="none"))
 langchain()
+strict()

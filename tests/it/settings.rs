@@ -27,7 +27,7 @@ fn each_setting_has_a_name_that_each_front_end_knows() {
         }
         let field = setting.name_in(Front::Server).trim_start_matches("set ").trim_start_matches("callwright.");
         let field = field.split(' ').next().unwrap_or_default();
-        if setting.name_in(Front::Server) != setting.name()
+        if setting.name_in(Front::Server) != setting.name_in(Front::Program)
             && !field.starts_with("--")
             && field != "give"
             && field != "add"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An MCP server that does what it is told, faults included; it needs nothing but Python's standard library.
 
-usage: server.py [TOOL ...] [--log FILE] [--silent | --exit | --stray | --stubborn | --child] [--http]
+usage: server.py [TOOL ...] [--log FILE] [--silent | --exit | --stray | --stubborn | --child] [--cursor TEXT] [--http]
 """
 import argparse
 import json
@@ -21,6 +21,7 @@ parser.add_argument("--exit", action="store_true", help="complain and end")
 parser.add_argument("--stray", action="store_true", help="begin with lines that are no messages")
 parser.add_argument("--stubborn", action="store_true", help="end neither with the input nor at a signal")
 parser.add_argument("--child", action="store_true", help="start a process that goes on, and write its id into the log")
+parser.add_argument("--cursor", help="send this cursor with each list of tools, and all tools with it")
 parser.add_argument("--http", action="store_true", help="serve streamable HTTP, and print the address")
 options = parser.parse_args()
 
@@ -30,6 +31,7 @@ TOOLS = {
     "get_weather": ("Get the weather forecast for a city", CITY),
     "add": ("Add two whole numbers", SUM),
     "picture": ("Get a picture", {"type": "object"}),
+    "unknown": ("Get what no client knows", {"type": "object"}),
     "fail": ("Fail", {"type": "object"}),
     "refuse": ("Refuse the request", {"type": "object"}),
     "crash": ("End the server", {"type": "object"}),
@@ -77,6 +79,8 @@ def call(name, arguments):
         return {"content": [], "structuredContent": {"sum": arguments["a"] + arguments["b"]}}
     if name == "picture":
         return {"content": [{"type": "image", "mimeType": "image/png", "data": "AAAAAAAA"}]}
+    if name == "unknown":
+        return {"content": [{"type": "text", "text": "known"}, {"type": "hologram", "data": "AAAA"}]}
     if name == "fail":
         return {**text("there is no such city"), "isError": True}
     if name == "refuse":
@@ -118,7 +122,8 @@ def answer(message):
         # In two pages, as servers with many tools do.
         tools, second = listed(), (message.get("params") or {}).get("cursor")
         half = len(tools) // 2
-        result = {"tools": tools[half:]} if second or not half else {"tools": tools[:half], "nextCursor": "second"}
+        result = {"tools": tools, "nextCursor": options.cursor} if options.cursor is not None else \
+            {"tools": tools[half:]} if second or not half else {"tools": tools[:half], "nextCursor": "second"}
     elif method == "tools/call":
         result = call(message["params"]["name"], message["params"].get("arguments") or {})
     else:

@@ -15,8 +15,8 @@ pub enum Front {
     Server,
 }
 
-/// Declares the settings, each with its name in Rust, on the command line and in a request to the server. Without another name,
-/// it keeps that of Rust.
+/// Declares the settings, each with its name in Rust, on the command line and in a request to the server. Without a name in a
+/// request, it has that of the command line there.
 macro_rules! settings {
     ($($(#[$doc:meta])* $setting:ident: $rust:literal, $program:literal $(, $server:literal)?;)*) => {
         /// What a message advises: a setting, or a value of one. It is displayed by its name in Rust.
@@ -39,7 +39,7 @@ macro_rules! settings {
                     $((Setting::$setting, Front::Program) => $program,)*
                     $($((Setting::$setting, Front::Server) => $server,)?)*
                     #[allow(unreachable_patterns)]
-                    (_, Front::Server) => self.name(),
+                    (_, Front::Server) => self.name_in(Front::Program),
                 }
             }
         }
@@ -50,16 +50,16 @@ settings! {
     ConstrainOff: "set `Options::constrain` to off", "use --constrain off", "set callwright.constrain to \"off\"";
     Constrain: "`Options::constrain`", "--constrain", "callwright.constrain";
     MaxTokens: "`Options::max_tokens`", "--max-tokens", "max_tokens";
-    MaxThinking: "`Options::max_thinking`", "--max-thinking";
+    MaxThinking: "`Options::max_thinking`", "--max-thinking", "callwright.max_thinking";
     MaxCalls: "`Options::max_calls`", "--max-calls", "callwright.max_calls";
-    SelectTools: "`Options::select_tools`", "--select-tools";
-    Explain: "`Options::explain`", "--explain";
+    SelectTools: "`Options::select_tools`", "--select-tools", "callwright.select_tools";
+    Explain: "`Options::explain`", "--explain", "callwright.explain";
     CallThreshold: "`Options::call_threshold`", "--call-threshold", "callwright.call_threshold";
     NoCallBelow: "`Options::no_call_below`", "--no-call-below", "callwright.no_call_below";
     Logprobs: "`Options::logprobs`", "logprobs", "logprobs";
     LogitBias: "`Options::logit_bias`", "logit_bias", "logit_bias";
     Grammar: "`Options::grammar`", "--grammar";
-    LoopGuardOff: "`Options::loop_guard` off", "--no-loop-guard";
+    LoopGuardOff: "`Options::loop_guard` off", "--no-loop-guard", "callwright.loop_guard false";
     Required: "`ToolChoice::Required`", "--tool-choice required", "tool_choice \"required\"";
     RepeatPenalty: "`Sampling::repeat_penalty`", "--repeat-penalty", "repeat_penalty";
     Temperature: "`Sampling::temperature`", "--temp", "temperature";

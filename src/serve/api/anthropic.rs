@@ -1,10 +1,10 @@
 //! Anthropic's messages.
 
 use super::super::job::{Chat, ServerFields, Work};
+use super::super::offered::{Offered, arguments_of};
 use super::super::updates::{Answer, Finish, Update};
 use super::prompts::{prompt, with_model};
 use super::{Asked, Dialect, Refusal, Shared, Sse, Whole, ask, named, new_id, one, streamed};
-use crate::message::Arguments;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -28,7 +28,13 @@ pub(super) async fn count_tokens(State(server): Shared, request: Request) -> Res
     let counted = with_model(server, request, |body, host, server| {
         let (asked, _) = read(body, false)?;
         let Work::Chat(chat) = asked.work else { return Err(Refusal::invalid("there are no messages")) };
-        prompt(*chat, host, server).map(|(_, tokens)| json!({"input_tokens": tokens}))
+        let counted = match prompt(*chat, host, server) {
+            Ok((_, tokens)) => tokens as u64,
+            // Whether they fit is not what was asked.
+            Err(Refusal { tokens: Some((tokens, _)), .. }) => tokens,
+            Err(refusal) => return Err(refusal),
+        };
+        Ok(json!({"input_tokens": counted}))
     });
     counted.await.map_or_else(|refusal| refusal.response(refusal.anthropic()), IntoResponse::into_response)
 }
@@ -48,7 +54,8 @@ fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), 
                 add(&mut messages, message, at)?;
             }
         }
-        _ => return Err(Refusal::invalid("messages is missing; expected a list of messages")),
+        Some(_) => return Err(Refusal::invalid("messages: expected a list of messages")),
+        None => return Err(Refusal::invalid("messages is missing; expected a list of messages")),
     }
     if generates && !body.contains_key("max_tokens") {
         return Err(Refusal::invalid("max_tokens is missing; Anthropic's API requires it"));
@@ -57,26 +64,63 @@ fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), 
     let stop = take("stop_sequences");
     let thinking = take("thinking");
     let choice = take("tool_choice");
+    let format = take("output_format").or_else(|| take("output_config")?.get("format").cloned());
+    let (tools, mut left_out) = (take("tools"), Offered::default());
     let mut set = |name: &str, value: Value| {
         if !value.is_null() {
             body.insert(name.to_owned(), value);
         }
     };
+    if let Some(tools) = tools {
+        set("tools", own_tools(tools, &mut left_out));
+    }
+    let prefill = continued(&mut messages);
     set("messages", Value::Array(messages));
     set("stop", stop.unwrap_or_default());
     if let Some(choice) = choice {
         if choice.get("disable_parallel_tool_use") == Some(&json!(true)) {
             set("parallel_tool_calls", json!(false));
         }
-        set("tool_choice", tool_choice(&choice)?);
+        if let Some(choice) = left_out.choice(&tool_choice(&choice)?) {
+            set("tool_choice", choice);
+        }
+    }
+    if let Some(schema) = format.as_ref().and_then(|format| format.get("schema")) {
+        set("response_format", json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}));
     }
     // It switches reasoning off in a template that has such a switch.
     if thinking.is_some_and(|thinking| thinking.get("type").is_some_and(|kind| kind == "disabled")) {
         set("reasoning_effort", json!("none"));
     }
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
-    let chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    let mut chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    chat.notes.extend(left_out.into_notes());
+    chat.prefill = prefill;
     Ok((Asked::chat(chat, model), fields.stream))
+}
+
+/// The tools that a client runs. Those of another type than `custom` are Anthropic's own, which have no schema in a request.
+fn own_tools(tools: Value, left_out: &mut Offered) -> Value {
+    let Value::Array(tools) = tools else { return tools };
+    let mut own = |tool: &Value| match tool.get("type").and_then(Value::as_str) {
+        None | Some("custom" | "function") => true,
+        Some(kind) => {
+            left_out.leave_out(kind, tool.get("name").and_then(Value::as_str));
+            false
+        }
+    };
+    let tools: Vec<Value> = tools.into_iter().filter(|tool| own(tool)).collect();
+    left_out.functions.clone_from(&tools);
+    if tools.is_empty() { Value::Null } else { json!(tools) }
+}
+
+/// The text of a last message of the assistant, which the model continues. The message is taken out.
+fn continued(messages: &mut Vec<Value>) -> Option<String> {
+    let last = messages.last().filter(|last| last["role"] == "assistant" && last.get("tool_calls").is_none())?;
+    let text = blocks_text(&last["content"]);
+    let text = text.as_str().filter(|text| !text.is_empty())?.to_owned();
+    messages.pop();
+    Some(text)
 }
 
 /// The choice in OpenAI's form.
@@ -85,7 +129,10 @@ fn tool_choice(choice: &Value) -> Result<Value, Refusal> {
         Some("auto") => Ok(json!("auto")),
         Some("none") => Ok(json!("none")),
         Some("any") => Ok(json!("required")),
-        Some("tool") => Ok(json!({"type": "function", "function": {"name": choice.get("name")}})),
+        Some("tool") if choice.get("name").is_some_and(Value::is_string) => {
+            Ok(json!({"type": "function", "function": {"name": choice["name"]}}))
+        }
+        Some("tool") => Err(Refusal::invalid("tool_choice.name is missing; expected the name of a tool")),
         _ => Err(Refusal::invalid("tool_choice.type: expected auto, any, tool or none")),
     }
 }
@@ -99,6 +146,30 @@ fn blocks_text(content: &Value) -> Value {
             json!(texts.join("\n"))
         }
     }
+}
+
+/// A document or a search result as a block of text; any other block as it is.
+fn as_text(block: &Value) -> Value {
+    let field = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let text = match field(block, "type").as_deref() {
+        Some("document") => {
+            let source = block.get("source").cloned().unwrap_or_default();
+            match field(&source, "type").as_deref() {
+                Some("text") => field(&source, "data"),
+                Some("content") => {
+                    source.get("content").and_then(|content| blocks_text(content).as_str().map(str::to_owned))
+                }
+                _ => None,
+            }
+        }
+        Some("search_result") => {
+            block.get("content").and_then(|content| blocks_text(content).as_str().map(str::to_owned))
+        }
+        _ => None,
+    };
+    let Some(text) = text else { return block.clone() };
+    let about = ["title", "context", "source"].iter().filter_map(|name| field(block, name));
+    json!({"type": "text", "text": about.chain([text]).collect::<Vec<_>>().join("\n")})
 }
 
 /// Adds a message in OpenAI's form, or several: results are messages of their own there.
@@ -115,7 +186,10 @@ fn add(messages: &mut Vec<Value>, message: &Value, at: usize) -> Result<(), Refu
             "tool_use" => calls.push(json!({"id": text("id"), "type": "function",
                 "function": {"name": text("name"), "arguments": block.get("input").cloned().unwrap_or(json!({}))}})),
             "tool_result" => {
-                let mut content = block.get("content").cloned().unwrap_or(json!(""));
+                let mut content = match block.get("content") {
+                    Some(Value::Array(blocks)) => blocks.iter().map(as_text).collect(),
+                    content => content.cloned().unwrap_or(json!("")),
+                };
                 if block.get("is_error") == Some(&json!(true)) {
                     content = json!(format!("error: {}", blocks_text(&content).as_str().unwrap_or_default()));
                 }
@@ -126,7 +200,7 @@ fn add(messages: &mut Vec<Value>, message: &Value, at: usize) -> Result<(), Refu
             "" => {
                 return Err(Refusal::invalid(format!("messages[{at}].content[{number}] has no type")));
             }
-            _ => parts.push(block.clone()),
+            _ => parts.push(as_text(block)),
         }
     }
     if parts.is_empty() && calls.is_empty() && reasoning.is_empty() {
@@ -142,6 +216,9 @@ fn add(messages: &mut Vec<Value>, message: &Value, at: usize) -> Result<(), Refu
     messages.push(read);
     Ok(())
 }
+
+/// The signature of reasoning. Clients give it back, and leave out reasoning without one.
+const SIGNATURE: &str = "callwright";
 
 /// A block that is being streamed.
 #[derive(Clone, Copy, PartialEq)]
@@ -190,17 +267,13 @@ impl Form {
     fn whole(&self, answer: &Answer) -> Value {
         let mut content = Vec::new();
         if let Some(reasoning) = &answer.reasoning {
-            content.push(json!({"type": "thinking", "thinking": reasoning, "signature": ""}));
+            content.push(json!({"type": "thinking", "thinking": reasoning, "signature": SIGNATURE}));
         }
         if !answer.content.is_empty() {
             content.push(json!({"type": "text", "text": answer.content}));
         }
         for call in &answer.calls {
-            let input = match Arguments::from_text(&call.arguments) {
-                Arguments::Object(object) => json!(object),
-                // An input is an object. This is how the API's own documentation shows another text to a model.
-                Arguments::Raw(text) => json!({"INVALID_JSON": text}),
-            };
+            let input = arguments_of(&call.arguments);
             content.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input}));
         }
         let mut message = self.message();
@@ -223,11 +296,14 @@ impl Form {
     }
 
     fn end_block(&mut self) -> Vec<Sse> {
-        if self.open.take().is_none() {
-            return Vec::new();
+        let Some(open) = self.open.take() else { return Vec::new() };
+        let mut events = Vec::new();
+        if open == Block::Thinking {
+            events.push(self.delta(&json!({"type": "signature_delta", "signature": SIGNATURE})));
         }
         self.blocks += 1;
-        vec![named(&json!({"type": "content_block_stop", "index": self.blocks - 1}))]
+        events.push(named(&json!({"type": "content_block_stop", "index": self.blocks - 1})));
+        events
     }
 
     fn delta(&self, delta: &Value) -> Sse {
@@ -236,6 +312,8 @@ impl Form {
 }
 
 impl Dialect for Form {
+    type Event = Sse;
+
     fn begin(&mut self) -> Vec<Sse> {
         vec![named(&json!({"type": "message_start", "message": self.message()}))]
     }

@@ -84,6 +84,8 @@ impl Form {
 }
 
 impl Dialect for Form {
+    type Event = Sse;
+
     fn begin(&mut self) -> Vec<Sse> {
         Vec::new()
     }

@@ -60,11 +60,13 @@ pub(super) async fn props(State(server): Shared, request: Request) -> Result<Jso
 fn props_of(host: &Host) -> Value {
     host.at_desk(|session| {
         let model = session.engine.model();
+        let context = session.engine.context_limit();
         json!({
             "chat_template": session.template().source(),
             "bos_token": model.bos,
             "eos_token": model.eos,
-            "n_ctx": session.engine.context_limit(),
+            "n_ctx": context,
+            "default_generation_settings": {"n_ctx": context},
         })
     })
 }

@@ -1,18 +1,28 @@
-//! OpenAI's responses. This server keeps no conversations: a request has all that the model is to read.
+//! OpenAI's responses.
 
+mod input;
+
+use super::super::Server;
 use super::super::job::{Chat, ServerFields};
-use super::super::updates::{Answer, Finish, Update};
+use super::super::offered::{Names, Offered, input_of};
+use super::super::refusal::CONTEXT_LENGTH;
+use super::super::updates::{Answer, Call, Finish, Update};
 use super::{Asked, Dialect, Refusal, Running, Shared, Sse, ask, named, new_id, now, streamed};
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use input::Input;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 pub(super) async fn responses(State(server): Shared, request: Request) -> Result<Response, Refusal> {
+    let memory = Arc::clone(&server);
+    let read = move |body| read(&memory, body);
     let (Running { mut inbox, model }, asked) = ask(&server, request, read).await?;
-    let mut output = Output::new(model, asked.shown);
-    if asked.stream {
+    let stream = asked.stream;
+    let mut output = Output::new(model, asked, server);
+    if stream {
         return streamed(inbox, 1, output).await;
     }
     // The same steps as in a stream, so that both have the same items.
@@ -29,20 +39,46 @@ pub(super) async fn responses(State(server): Shared, request: Request) -> Result
     Err(Refusal::unavailable(super::ENDED))
 }
 
+/// A response that is remembered.
+pub(super) async fn remembered(State(server): Shared, Path(id): Path<String>) -> Result<Json<Value>, Refusal> {
+    let stored = server.memory.get(&id).and_then(|stored| serde_json::from_str(&stored.response).ok());
+    stored.map(Json).ok_or_else(|| unknown(&id))
+}
+
+/// Forgets a response.
+pub(super) async fn forget(State(server): Shared, Path(id): Path<String>) -> Result<Json<Value>, Refusal> {
+    match server.memory.remove(&id) {
+        true => Ok(Json(json!({"id": id, "object": "response", "deleted": true}))),
+        false => Err(unknown(&id)),
+    }
+}
+
+fn unknown(id: &str) -> Refusal {
+    let message = format!(
+        "Response with id '{id}' not found: this server remembers the last ones that were not sent with store false"
+    );
+    Refusal::new(StatusCode::NOT_FOUND, "response_not_found", message)
+}
+
 /// What a request says beside its conversation.
 struct Fields {
     stream: bool,
     /// The fields that a response repeats.
     shown: Map<String, Value>,
+    /// What its tools are for the client.
+    names: Names,
+    /// The items of the conversation, where the response is to be remembered.
+    items: Option<Vec<Value>>,
 }
 
 /// Fields that a response repeats, and what they are where the request does not say.
-fn repeated() -> [(&'static str, Value); 9] {
+fn repeated() -> [(&'static str, Value); 10] {
     [
         ("instructions", Value::Null),
         ("max_output_tokens", Value::Null),
         ("metadata", json!({})),
         ("parallel_tool_calls", json!(true)),
+        ("previous_response_id", Value::Null),
         ("temperature", Value::Null),
         ("text", json!({"format": {"type": "text"}})),
         ("tool_choice", json!("auto")),
@@ -52,114 +88,102 @@ fn repeated() -> [(&'static str, Value); 9] {
 }
 
 /// Reads a request as one of chat completions.
-fn read(mut body: Map<String, Value>) -> Result<(Asked, Fields), Refusal> {
-    let given = |(name, default): (&str, Value)| (name.to_owned(), body.get(name).cloned().unwrap_or(default));
-    let shown: Map<String, Value> = repeated().into_iter().map(given).collect();
+fn read(server: &Server, mut body: Map<String, Value>) -> Result<(Asked, Fields), Refusal> {
+    let given = |(name, default): (&str, Value)| {
+        (name.to_owned(), body.get(name).filter(|value| !value.is_null()).cloned().unwrap_or(default))
+    };
+    let mut shown: Map<String, Value> = repeated().into_iter().map(given).collect();
+    let store = body.get("store") != Some(&json!(false));
+    shown.insert("store".to_owned(), json!(store));
+    complete_tools(&mut shown["tools"]);
     let mut fields = ServerFields::take(&mut body)?;
     fields.one_answer()?;
     let mut take = |name: &str| body.shift_remove(name).filter(|value| !value.is_null());
-    for name in ["previous_response_id", "conversation", "prompt"] {
+    for name in ["conversation", "prompt"] {
         if take(name).is_some() {
             return Err(Refusal::invalid(format!(
-                "{name}: this server keeps no conversations; send all messages as input"
+                "{name}: this server keeps none; send all messages as input, or previous_response_id"
             )));
         }
     }
     if take("background").is_some_and(|background| background == json!(true)) {
         return Err(Refusal::invalid("background: this server answers at once"));
     }
+    let mut items = match take("previous_response_id") {
+        None => Vec::new(),
+        Some(Value::String(id)) => server.memory.get(&id).ok_or_else(|| not_found(&id))?.items(),
+        Some(_) => return Err(Refusal::invalid("previous_response_id: expected the id of a response")),
+    };
+    let earlier = items.len();
+    match take("input") {
+        Some(Value::String(text)) => items.push(json!({"type": "message", "role": "user", "content": text})),
+        Some(Value::Array(given)) => items.extend(given),
+        None => return Err(Refusal::invalid("input is missing; expected a text or a list of items")),
+        Some(_) => return Err(Refusal::invalid("input: expected a text or a list of items")),
+    }
+    for item in items.iter_mut().filter(|item| item["type"] == "item_reference") {
+        if let Some(found) = item["id"].as_str().and_then(|id| server.memory.item(id)) {
+            *item = found;
+        }
+    }
+    let tools = take("tools");
+    let mut offered = Offered::default();
+    match &tools {
+        Some(Value::Array(tools)) => offered.add(tools),
+        None => {}
+        Some(_) => return Err(Refusal::invalid("tools: expected a list of tools")),
+    }
+    input::tools(&items).for_each(|tools| offered.add(tools));
+    let choice = take("tool_choice").and_then(|choice| offered.choice(&choice));
     let mut messages = Vec::new();
     if let Some(instructions) = take("instructions") {
         messages.push(json!({"role": "system", "content": instructions}));
     }
-    match take("input") {
-        Some(Value::String(text)) => messages.push(json!({"role": "user", "content": text})),
-        Some(Value::Array(items)) => {
-            for (at, item) in items.into_iter().enumerate() {
-                add(&mut messages, item, at)?;
-            }
-        }
-        None => return Err(Refusal::invalid("input is missing; expected a text or a list of items")),
-        Some(_) => return Err(Refusal::invalid("input: expected a text or a list of items")),
+    let mut input = Input::new(&offered.names, messages);
+    for (at, item) in items.iter().enumerate() {
+        input.add(item, at.saturating_sub(earlier))?;
     }
-    for name in ["include", "truncation"] {
+    let (messages, note) = input.finish();
+    for name in ["include", "truncation", "client_metadata"] {
         take(name);
     }
     let limit = take("max_output_tokens");
     let format = take("text").and_then(|text| text.get("format").cloned());
     let effort = take("reasoning").and_then(|reasoning| reasoning.get("effort").cloned());
-    if let Some(tools) = body.get_mut("tools").and_then(Value::as_array_mut) {
-        for tool in tools.iter() {
-            if let Some(kind) = tool.get("type").and_then(Value::as_str).filter(|kind| *kind != "function") {
-                return Err(Refusal::invalid(format!("tools: this server runs no tools of its own, such as {kind:?}")));
-            }
-        }
-    }
     let mut set = |name: &str, value: Option<Value>| {
         if let Some(value) = value.filter(|value| !value.is_null()) {
             body.insert(name.to_owned(), value);
         }
     };
     set("messages", Some(Value::Array(messages)));
+    set("tools", Some(json!(std::mem::take(&mut offered.functions))).filter(|tools| *tools != json!([])));
+    set("tool_choice", choice);
     set("max_tokens", limit);
     set("response_format", format);
     set("reasoning_effort", effort);
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
-    let chat = Chat::read(body, std::mem::take(&mut fields.own))?;
-    Ok((Asked::chat(chat, model), Fields { stream: fields.stream, shown }))
+    let mut chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    let names = std::mem::take(&mut offered.names);
+    chat.notes.extend(offered.into_notes().into_iter().chain(note));
+    let items = store.then_some(items);
+    Ok((Asked::chat(chat, model), Fields { stream: fields.stream, shown, names, items }))
 }
 
-/// Adds an item of the input to the messages.
-fn add(messages: &mut Vec<Value>, item: Value, at: usize) -> Result<(), Refusal> {
-    let text = |name: &str| item.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let assistant = |messages: &mut Vec<Value>| -> usize {
-        // Reasoning, text and calls of one answer are one message.
-        if messages.last().is_none_or(|last| last["role"] != "assistant") {
-            messages.push(json!({"role": "assistant", "content": null}));
-        }
-        messages.len() - 1
-    };
-    match text("type").as_str() {
-        "" | "message" => {
-            let content = item.get("content").cloned().unwrap_or_default();
-            if text("role") == "assistant" {
-                let last = assistant(messages);
-                if messages[last]["content"].is_null() && messages[last].get("tool_calls").is_none() {
-                    messages[last]["content"] = content;
-                } else {
-                    messages.push(json!({"role": "assistant", "content": content}));
-                }
-            } else {
-                messages.push(json!({"role": text("role"), "content": content}));
-            }
-        }
-        "function_call" => {
-            let arguments = item.get("arguments").cloned().unwrap_or_default();
-            let call = json!({"id": text("call_id"), "type": "function",
-                "function": {"name": text("name"), "arguments": arguments}});
-            let last = assistant(messages);
-            match messages[last].get_mut("tool_calls").and_then(Value::as_array_mut) {
-                Some(calls) => calls.push(call),
-                None => messages[last]["tool_calls"] = json!([call]),
-            }
-        }
-        "function_call_output" => {
-            let output = item.get("output").cloned().unwrap_or_default();
-            messages.push(json!({"role": "tool", "tool_call_id": text("call_id"), "content": output}));
-        }
-        "reasoning" => {
-            let said = ["content", "summary"].iter().find_map(|name| item.get(*name)?.as_array());
-            let said: String = said.into_iter().flatten().filter_map(|part| part.get("text")?.as_str()).collect();
-            messages.push(json!({"role": "assistant", "content": null, "reasoning_content": said}));
-        }
-        other => {
-            return Err(Refusal::invalid(format!(
-                "input[{at}]: items of type {other:?} are not known; expected message, function_call, \
-                 function_call_output or reasoning"
-            )));
-        }
+fn not_found(id: &str) -> Refusal {
+    let message = format!("Previous response with id '{id}' not found.");
+    Refusal {
+        param: Some("previous_response_id"),
+        ..Refusal::new(StatusCode::NOT_FOUND, "previous_response_not_found", message)
     }
-    Ok(())
+}
+
+/// Adds the fields that clients expect of each function.
+fn complete_tools(tools: &mut Value) {
+    let functions = tools.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut);
+    for function in functions.filter(|tool| tool.get("type").is_some_and(|kind| kind == "function")) {
+        function.entry("parameters").or_insert(Value::Null);
+        function.entry("strict").or_insert(json!(false));
+    }
 }
 
 /// A response while it is written.
@@ -168,18 +192,34 @@ struct Output {
     created: u64,
     model: String,
     shown: Map<String, Value>,
+    names: Names,
+    /// The items that are remembered before those of the answer, and where.
+    kept: Option<(Arc<Server>, Vec<Value>)>,
     items: Vec<Value>,
     /// Whether the last item goes on.
     open: bool,
+    /// The arguments of a call that takes free text, which is in them once they are whole.
+    arguments: String,
     /// The events that are not sent yet.
     events: Vec<Value>,
     sequence: usize,
 }
 
 impl Output {
-    fn new(model: String, shown: Map<String, Value>) -> Output {
-        let (id, created) = (new_id("resp_"), now());
-        Output { id, created, model, shown, items: Vec::new(), open: false, events: Vec::new(), sequence: 0 }
+    fn new(model: String, asked: Fields, server: Arc<Server>) -> Output {
+        Output {
+            id: new_id("resp_"),
+            created: now(),
+            model,
+            shown: asked.shown,
+            names: asked.names,
+            kept: asked.items.map(|items| (server, items)),
+            items: Vec::new(),
+            open: false,
+            arguments: String::new(),
+            events: Vec::new(),
+            sequence: 0,
+        }
     }
 
     fn event(&mut self, kind: &str, fields: Value) {
@@ -250,14 +290,27 @@ impl Output {
             }
             Update::Call { id, name, .. } => {
                 self.end_item();
-                self.item("function_call", || {
-                    json!({"type": "function_call", "id": new_id("fc_"), "call_id": id, "name": name,
-                        "arguments": "", "status": "in_progress"})
+                let named = self.names.of(&name).cloned();
+                let custom = named.as_ref().is_some_and(|named| named.custom);
+                let kind = if custom { "custom_tool_call" } else { "function_call" };
+                self.arguments.clear();
+                self.item(kind, || {
+                    let id_of_item = new_id(if custom { "ctc_" } else { "fc_" });
+                    let mut item = json!({"type": kind, "id": id_of_item, "call_id": id, "name": name,
+                        "status": "in_progress"});
+                    item[if custom { "input" } else { "arguments" }] = json!("");
+                    if let Some(named) = named {
+                        item["name"] = json!(named.name);
+                        item["namespace"] = json!(named.namespace);
+                    }
+                    item
                 });
             }
             Update::Arguments { delta, .. } => {
                 let at = self.items.len().saturating_sub(1);
-                if self.open {
+                if self.open && self.items[at]["type"] == "custom_tool_call" {
+                    self.arguments.push_str(&delta);
+                } else if self.open {
                     self.append(at, "/arguments", &delta);
                     let place = self.place(at, json!({"delta": delta}));
                     self.event("response.function_call_arguments.delta", place);
@@ -289,6 +342,15 @@ impl Output {
                 let place = self.place(at, fields);
                 self.event("response.function_call_arguments.done", place);
             }
+            Some("custom_tool_call") => {
+                let input = input_of(&self.arguments);
+                self.items[at]["status"] = json!("completed");
+                self.items[at]["input"] = json!(input);
+                let place = self.place(at, json!({"delta": input}));
+                self.event("response.custom_tool_call_input.delta", place);
+                let place = self.place(at, json!({"input": input}));
+                self.event("response.custom_tool_call_input.done", place);
+            }
             _ => {
                 let place = self.place(at, json!({"content_index": 0, "text": self.items[at]["content"][0]["text"]}));
                 self.event("response.reasoning_text.done", place);
@@ -302,8 +364,7 @@ impl Output {
     fn object(&self, status: &str) -> Value {
         let mut response = json!({
             "id": self.id, "object": "response", "created_at": self.created, "status": status, "model": self.model,
-            "output": [], "error": null, "incomplete_details": null, "usage": null, "previous_response_id": null,
-            "store": false, "truncation": "disabled",
+            "output": [], "error": null, "incomplete_details": null, "usage": null, "truncation": "disabled",
         });
         if let Some(response) = response.as_object_mut() {
             response.extend(self.shown.clone());
@@ -311,12 +372,13 @@ impl Output {
         response
     }
 
-    /// The response with its answer. A call that was cut off is not in it.
-    fn response(&self, answer: &Answer) -> Value {
+    /// The response with its answer, which is remembered. A call that was cut off is not in it.
+    fn response(&mut self, answer: &Answer) -> Value {
         let cut = answer.finish == Finish::Length;
         let mut response = self.object(if cut { "incomplete" } else { "completed" });
         let whole = |item: &&Value| {
-            item["type"] != "function_call" || answer.calls.iter().any(|call| item["call_id"] == call.id)
+            let is_call = item.get("call_id").is_some();
+            !is_call || answer.calls.iter().any(|call: &Call| item["call_id"] == call.id)
         };
         response["output"] = self.items.iter().filter(whole).cloned().collect();
         if cut {
@@ -325,17 +387,28 @@ impl Output {
         let usage = &answer.usage;
         response["usage"] = json!({
             "input_tokens": usage.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": usage.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         });
         response["callwright"] = json!(answer.more);
+        if let Some((server, mut items)) = self.kept.take() {
+            items.extend(response["output"].as_array().cloned().unwrap_or_default());
+            server.memory.put(&self.id, &response, &items);
+        }
         response
     }
 }
 
 impl Dialect for Output {
+    type Event = Sse;
+
+    /// Codex compacts a conversation that is too long where a stream says so, and not where the status does.
+    fn streams(&self, refusal: &Refusal) -> bool {
+        refusal.code == CONTEXT_LENGTH
+    }
+
     fn begin(&mut self) -> Vec<Sse> {
         let response = self.object("in_progress");
         self.event("response.created", json!({"response": response}));
@@ -354,7 +427,11 @@ impl Dialect for Output {
             Update::Failed(refusal) => {
                 self.end_item();
                 let mut response = self.object("failed");
-                let code = if refusal.status == StatusCode::BAD_REQUEST { "invalid_prompt" } else { "server_error" };
+                let code = match refusal.status {
+                    StatusCode::BAD_REQUEST if refusal.code == CONTEXT_LENGTH => CONTEXT_LENGTH,
+                    StatusCode::BAD_REQUEST => "invalid_prompt",
+                    _ => "server_error",
+                };
                 response["error"] = json!({"code": code, "message": refusal.message});
                 self.event("response.failed", json!({"response": response}));
             }

@@ -1,12 +1,14 @@
 //! What the server says of itself.
 
-use super::{Refusal, Shared};
+use super::super::pool::Slot;
+use super::{Refusal, Shared, blocking};
 use crate::format::Format;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// What the page may do: it has its own style, script and icon, and asks this server.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
@@ -40,35 +42,82 @@ pub(super) async fn metrics(State(server): Shared) -> Response {
     ([(header::CONTENT_TYPE, kind)], server.metrics.text(&server.pool)).into_response()
 }
 
-pub(super) async fn models(State(server): Shared) -> Json<Value> {
-    let models: Vec<Value> = server.pool.slots().iter().map(|slot| one(&server, slot)).collect();
-    Json(json!({"object": "list", "data": models}))
+pub(super) async fn models(State(server): Shared) -> Result<Json<Value>, Refusal> {
+    listed(server, one).await
 }
 
 pub(super) async fn model(State(server): Shared, Path(id): Path<String>) -> Result<Json<Value>, Refusal> {
-    let slot = server.pool.slots().iter().find(|slot| slot.id == id);
-    slot.map(|slot| Json(one(&server, slot))).ok_or_else(|| {
-        let message = format!("there is no model {id:?} here; there are: {}", server.pool.names().join(", "));
-        Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message)
-    })
+    named(server, id, one).await
 }
 
-fn one(server: &super::Server, slot: &super::super::pool::Slot) -> Value {
+/// The models as LM Studio lists them.
+pub(super) async fn studio_models(State(server): Shared) -> Result<Json<Value>, Refusal> {
+    listed(server, studio).await
+}
+
+pub(super) async fn studio_model(State(server): Shared, Path(id): Path<String>) -> Result<Json<Value>, Refusal> {
+    named(server, id, studio).await
+}
+
+type Show = fn(&super::Server, &Slot) -> Value;
+
+async fn listed(server: Arc<super::Server>, show: Show) -> Result<Json<Value>, Refusal> {
+    blocking(move || {
+        let models: Vec<Value> = server.pool.slots().iter().map(|slot| show(&server, slot)).collect();
+        Ok(Json(json!({"object": "list", "data": models})))
+    })
+    .await
+}
+
+async fn named(server: Arc<super::Server>, id: String, show: Show) -> Result<Json<Value>, Refusal> {
+    blocking(move || {
+        let slot = server.pool.slots().iter().find(|slot| slot.id == id);
+        slot.map(|slot| Json(show(&server, slot))).ok_or_else(|| {
+            let message = format!("there is no model {id:?} here; there are: {}", server.pool.names().join(", "));
+            Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message)
+        })
+    })
+    .await
+}
+
+/// A model in OpenAI's form, with its context by the names that vLLM, llama-server and OpenRouter have for it.
+fn one(server: &super::Server, slot: &Slot) -> Value {
+    let about = server.pool.about(slot, server);
     json!({
         "id": slot.id,
         "object": "model",
         "created": slot.created,
         "owned_by": "callwright",
         "loaded": server.pool.is_loaded(slot),
+        "context_length": about.context,
+        "max_model_len": about.context,
+        "meta": {"n_ctx": about.context, "n_ctx_train": about.trained, "size": about.size},
     })
 }
 
-pub(super) async fn unknown(method: Method, uri: Uri) -> Refusal {
-    let message = format!("{method} {} is no path of this server; the API begins at /v1", uri.path());
-    Refusal::new(StatusCode::NOT_FOUND, "unknown_path", message)
+fn studio(server: &super::Server, slot: &Slot) -> Value {
+    let about = server.pool.about(slot, server);
+    let loaded = server.pool.is_loaded(slot);
+    json!({
+        "id": slot.id,
+        "object": "model",
+        "type": "llm",
+        "publisher": "callwright",
+        "arch": about.architecture,
+        "compatibility_type": "gguf",
+        "quantization": about.quantization,
+        "state": if loaded { "loaded" } else { "not-loaded" },
+        "max_context_length": about.context,
+        "loaded_context_length": about.context.filter(|_| loaded),
+    })
 }
 
-pub(super) async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+pub(super) async fn unknown(method: Method, uri: Uri) -> Response {
+    let message = format!("{method} {} is no path of this server; the API begins at /v1", uri.path());
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_path", message).at(uri.path())
+}
+
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {
     let message = format!("{} does not take {method}", uri.path());
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message).at(uri.path())
 }

@@ -123,7 +123,8 @@ fn a_server_that_does_not_start_is_named_and_the_others_go_on() {
     );
     assert_eq!(
         notices[1],
-        "the MCP server \"exits\" did not start, and is left out: it ended (exit status: 1): there is no database"
+        "the MCP server \"exits\" did not start, and is left out: it ended (exit status: 1): there is no database; correct \
+         \"mcpServers\".\"exits\" (python3), or set its \"disabled\" to true"
     );
     assert!(notices[2].starts_with("the MCP server \"nowhere\" did not start, and is left out: "), "{}", notices[2]);
     assert_eq!(
@@ -211,11 +212,28 @@ fn a_flood_is_cut_off() {
 
 #[test]
 #[ignore = "needs Python 3: cargo test -- --ignored python"]
+fn a_list_whose_cursor_does_not_advance_ends_with_what_is_there() {
+    for cursor in ["", "again"] {
+        let (tools, _agent, servers) = one(&["get_weather", "add", "--cursor", cursor]);
+        assert_eq!((names(&tools), servers.notices()), (vec!["get_weather", "add"], &[][..]), "{cursor:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
+fn a_result_with_an_unknown_part_has_the_known_ones() {
+    let (tools, agent, _servers) = one(&["unknown"]);
+    let expected = "known\n[content of the unknown kind \"hologram\", which is not shown]";
+    assert_eq!(result(&tools, &agent, "unknown", "{}").as_deref(), Ok(expected));
+}
+
+#[test]
+#[ignore = "needs Python 3: cargo test -- --ignored python"]
 fn a_list_that_is_nested_too_deep_is_reported() {
     let (tools, _agent, servers) = one(&["deep"]);
     assert!(tools.is_empty());
     let notice = "the MCP server \"test\" did not start, and is left out: it sent a message that is nested 128 deep, and was cut off";
-    assert_eq!(servers.notices(), [notice]);
+    assert!(servers.notices().len() == 1 && servers.notices()[0].starts_with(notice), "{:?}", servers.notices());
 }
 
 #[test]
@@ -375,9 +393,10 @@ fn the_program_asks_a_server() {
     let question = ["run", "What's the weather in Rome?", "--mcp", file, "--execute"];
     let ran = run(callwright(home.path()).args(question).arg("--yes"));
     assert!(ran.out.contains("← get_weather sunny in Rome, 21 degrees") && ran.code == 0, "{ran:?}");
-    let note =
-        "note: the MCP server \"gone\" did not start, and is left out: it ended (exit status: 1): there is no database";
-    assert!(ran.err.contains(note), "{}", ran.err);
+    let note = format!(
+        "note: {file}: the MCP server \"gone\" did not start, and is left out: it ended (exit status: 1): there is no database"
+    );
+    assert!(ran.err.contains(&note), "{}", ran.err);
     // Nobody can be asked.
     let ran = run(callwright(home.path()).args(question));
     assert_eq!(ran.code, 4, "{ran:?}");

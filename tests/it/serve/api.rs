@@ -24,12 +24,13 @@ impl Server {
 
     fn start_in(home: tempfile::TempDir, options: &[&str]) -> Server {
         // The number of threads is given, so that nothing is timed.
-        Server::of(home, &[&["serve", "--port", "0", "--threads", "1"], options].concat())
+        Server::of(home, &[&["serve", "--port", "0", "--threads", "1", "--quiet"], options].concat())
     }
 
     /// A server before another one.
-    fn proxy(upstream: &str) -> Server {
-        Server::of(tempfile::tempdir().unwrap(), &["proxy", "--port", "0", "--upstream", upstream])
+    pub(crate) fn proxy(upstream: &str, options: &[&str]) -> Server {
+        let args = ["proxy", "--port", "0", "--quiet", "--upstream", upstream];
+        Server::of(tempfile::tempdir().unwrap(), &[&args, options].concat())
     }
 
     pub(crate) fn of(home: tempfile::TempDir, args: &[&str]) -> Server {
@@ -130,7 +131,7 @@ impl Answer {
     }
 
     /// The objects of a stream, in order, without the end.
-    fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         let data = self.text.lines().filter_map(|line| line.strip_prefix("data: "));
         data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
     }
@@ -213,7 +214,7 @@ pub(crate) fn endless() -> Value {
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_proxy_serves_the_models_of_another_server() {
     let upstream = Server::start(&[]);
-    let proxy = Server::proxy(&format!("http://{}/v1", upstream.at));
+    let proxy = Server::proxy(&format!("http://{}/v1", upstream.at), &[]);
     assert_eq!(proxy.get("/v1/models").json()["data"][0]["id"], "bundled");
     let body = json!({
         "temperature": 0,
@@ -429,15 +430,33 @@ fn errors_in_a_request_are_reported() {
         (chat, &deep),
         ("/v1/completions", "{}"),
         ("/v1/responses", "{\"input\": \"Hi\", \"previous_response_id\": \"resp_1\"}"),
-        ("/v1/responses", "{\"input\": [{\"type\": \"computer_call\"}]}"),
+        ("/v1/responses", "{\"input\": [{\"content\": \"Hi\"}]}"),
+        ("/v1/responses", "{\"input\": [\"Hi\"]}"),
+        ("/v1/responses", "{\"input\": \"Hi\", \"tools\": 5}"),
         ("/v1/messages", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}"),
+        ("/v1/messages", "{\"messages\": 5, \"max_tokens\": 5}"),
+        ("/v1/messages", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": \"x\"}"),
+        ("/v1/messages/none", "{}"),
+        ("/api/chat", "{\"messages\": 5}"),
+        ("/api/chat", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"format\": 5}"),
+        ("/api/chat", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"options\": {\"top_p\": 5}}"),
+        ("/api/generate", "{}"),
+        ("/api/none", "{}"),
         ("/tokenize", "{}"),
         ("/nothing", "{}"),
         ("/health", "{}"),
     ] {
         let answer = server.send(path, body, &[]);
         let shown: String = body.chars().take(70).collect();
-        let said = answer.json()["error"]["message"].as_str().unwrap_or("(an answer)").to_owned();
+        let error = answer.json()["error"].take();
+        let said = error["message"].as_str().or(error.as_str()).unwrap_or("(an answer)").to_owned();
+        let form = match path {
+            _ if said == "(an answer)" => true,
+            path if path.starts_with("/v1/messages") => answer.json()["type"] == "error",
+            path if path.starts_with("/api") => error.is_string(),
+            _ => error["type"].is_string() && error.get("code").is_some(),
+        };
+        assert!(form, "{path}: {}", answer.text);
         table += &format!("{path} {shown}\n  {} {said}\n", answer.status);
     }
     insta::assert_snapshot!(table);
