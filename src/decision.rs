@@ -234,7 +234,10 @@ impl Beginning {
             let fit = |bytes: &[u8]| match (place, loose) {
                 (0, true) => texts.iter().any(|text| continues(&without_spaces(text), &without_spaces(bytes))),
                 (0, false) => texts.iter().any(|text| continues(text, bytes.trim_ascii_start())),
-                (_, true) => continues(&without_spaces(rest), &without_spaces(bytes)),
+                (_, true) => {
+                    let blank = bytes.trim_ascii().is_empty();
+                    blank || continues(&without_spaces(rest), &without_spaces(bytes))
+                }
                 (_, false) => continues(rest, bytes),
             };
             fits.push(indices(vocabulary, fit));
