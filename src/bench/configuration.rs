@@ -3,6 +3,7 @@
 use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::hash::sha256;
+use crate::parse::OtherForms;
 use crate::session::{Session, ToolChoice};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,9 @@ pub struct Configuration {
     /// The probability of a call below which an answer had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_call_below: Option<f64>,
+    /// What became of calls in another form than the format's.
+    #[serde(default, skip_serializing_if = "is_read")]
+    pub other_forms: OtherForms,
 }
 
 /// The dimensions of the matrix, in the order in which labels name them.
@@ -59,6 +63,11 @@ pub(crate) const DIMENSIONS: [&str; 8] =
 /// Earlier runs have no choice, and their ids are hashes without it.
 fn is_auto(choice: &ToolChoice) -> bool {
     *choice == ToolChoice::Auto
+}
+
+/// Likewise.
+fn is_read(other_forms: &OtherForms) -> bool {
+    *other_forms == OtherForms::Read
 }
 
 impl Configuration {
@@ -84,6 +93,7 @@ impl Configuration {
             context: None,
             call_threshold: options.call_threshold,
             no_call_below: options.no_call_below,
+            other_forms: options.other_forms,
         }
     }
 

@@ -104,7 +104,7 @@ impl<'a> Journal<'a> {
     fn keep(&mut self, (question, answer, warm_up): Answered<'_>) -> Result<()> {
         let (sample, prompt) = sample(&question, answer, warm_up);
         let Question { case, format, configuration, .. } = question;
-        let correct = score(case, &sample, format, configuration.repair)?.outcome == Outcome::Correct;
+        let correct = score(case, &sample, format, configuration)?.outcome == Outcome::Correct;
         self.directory.append(sample, &prompt)?;
         self.progress.done += 1;
         self.progress.fresh += 1;

@@ -3,6 +3,8 @@
 mod compare;
 mod schema;
 
+use super::ask::options;
+use super::configuration::Configuration;
 use super::exact::Exact;
 use super::outcome::Outcome;
 use super::sample::{Finish, Sample};
@@ -11,14 +13,15 @@ use crate::error::{Result, nearest};
 use crate::format::Format;
 use crate::message::Arguments;
 use crate::parse::event::{DiagnosticKind, Event, RepairKind};
-use crate::parse::{OtherForms, Parsed, ParsedCall, Parser, ParserOptions};
+use crate::parse::{Parsed, ParsedCall, Parser};
+use crate::session::{Options, parser_options};
 use crate::tool::{CallProblem, Tools};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The version of the outcomes' meanings: runs with different versions cannot be compared.
-pub(crate) const SCORER: u32 = 4;
+pub(crate) const SCORER: u32 = 5;
 
 /// BFCL's checker takes a missing answer for a decision not to call.
 const NO_ANSWER: &str = "no_answer";
@@ -47,13 +50,13 @@ pub(crate) struct Scored {
     pub attempted: bool,
     /// Whether the answer has text besides its calls.
     pub text_around: bool,
-    /// Whether it has no call in its format, but one in another form; it is still scored as an answer without calls.
+    /// Whether it has a call in another form than the format's.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub other_form: bool,
     /// The repairs.
     pub repairs: Vec<RepairKind>,
-    /// Whether there are calls, and all are complete and fit their tools' schemas.
-    pub schema_valid: bool,
+    /// Whether there are calls, and a program gets all of them: they are complete and fit their tools.
+    pub delivered: bool,
     /// Whether the expected tools were called, the expected number of times.
     pub tools_right: bool,
     /// Whether the answer abstains cleanly: it ended, has some text and no trace of a call.
@@ -76,7 +79,7 @@ pub(crate) struct ScoredCall {
     pub arguments: String,
     /// Its byte range in the raw text.
     pub range: (usize, usize),
-    /// Whether it is complete and fits its tool.
+    /// Whether a program gets it: it is complete and fits its tool.
     pub valid: bool,
     /// Its problems; as JSON, sentences.
     #[serde(serialize_with = "sentences")]
@@ -90,19 +93,32 @@ fn sentences<S: Serializer>(problems: &[CallProblem], serializer: S) -> Result<S
     serializer.collect_seq(problems.iter().map(CallProblem::to_string))
 }
 
-/// Scores an answer that was written in `format`.
+/// Scores an answer that was written in `format`, by the calls that a program gets: they are read as in a session.
 ///
 /// # Errors
 /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the format's markers cannot be searched for.
-pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<Scored> {
+pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, configuration: &Configuration) -> Result<Scored> {
     if let Some(failure) = &sample.failure {
         let outcome = if failure.prompt_too_long { Outcome::PromptTooLong } else { Outcome::InfraError };
         let mut scored = Scored::new(outcome, failure.message.clone());
         scored.bfcl = case.bfcl.as_ref().map(|_| Some(NO_ANSWER));
         return Ok(scored);
     }
-    let (parsed, calls) = parse(case, sample, format, repair)?;
-    let stray = parsed.diagnostics.iter().any(|diagnostic| diagnostic.kind == DiagnosticKind::StrayEndMarker);
+    let options = options(case, configuration);
+    let (mut parsed, mut calls) = parse(case, sample, format, &options, false)?;
+    let delivered = !calls.is_empty() && calls.iter().all(|call| call.valid);
+    let inexact = |problem: &CallProblem| matches!(problem, CallProblem::InexactNumber { .. });
+    if calls.iter().any(|call| call.problems.iter().any(inexact)) {
+        // No program gets it, but the model may have written the right number.
+        (parsed, calls) = parse(case, sample, format, &options, true)?;
+    }
+    // Other markup, such as the end of a turn, is no trace of a call.
+    let marker = |text: &str| format.reserved().any(|marker| text.contains(marker.trim()));
+    let stray = parsed.diagnostics.iter().any(|diagnostic| match diagnostic.kind {
+        DiagnosticKind::StrayEndMarker => true,
+        DiagnosticKind::StrayMarkup => sample.raw.get(diagnostic.range.clone()).is_some_and(marker),
+        _ => false,
+    });
     let foreign = if calls.is_empty() { format.other_call_in(&sample.raw) } else { None };
     let attempted = !calls.is_empty() || stray || foreign.is_some();
     // A call in an answer that a threshold held to text is not executed.
@@ -113,7 +129,7 @@ pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, repair: bool)
     let scored = Scored {
         unknown_tool,
         attempted,
-        other_form: calls.is_empty() && in_another_form(case, sample, format)?,
+        other_form: parsed.calls.iter().any(|call| call.other_form),
         text_around: !calls.is_empty() && !parsed.content.trim().is_empty(),
         repairs: parsed
             .repairs
@@ -122,7 +138,7 @@ pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, repair: bool)
             .collect::<std::collections::BTreeSet<_>>()
             .into_iter()
             .collect(),
-        schema_valid: !calls.is_empty() && calls.iter().all(|call| call.valid),
+        delivered,
         tools_right: answer.tools_right(),
         clean_abstention: ended && !attempted && !parsed.content.trim().is_empty(),
         bfcl: answer.bfcl(),
@@ -144,7 +160,7 @@ impl Scored {
             text_around: false,
             other_form: false,
             repairs: Vec::new(),
-            schema_valid: false,
+            delivered: false,
             tools_right: false,
             clean_abstention: false,
             bfcl: None,
@@ -173,29 +189,15 @@ fn is_written(name: &str, text: &str) -> bool {
     })
 }
 
-/// Whether a parser that reads other forms finds a call.
-fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool> {
-    if case.tools.is_empty() {
-        return Ok(false);
-    }
-    let options = ParserOptions::default().with(|set| set.prompt_tail = sample.prompt_tail.clone());
-    let mut parser = Parser::new(format, Some(Arc::clone(&case.tools)), options)?;
-    parser.push(sample.raw.as_bytes(), &mut |_| ());
-    Ok(parser.finish(&mut |_| ()).repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm))
-}
-
-fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<(Parsed, Vec<ScoredCall>)> {
-    let taken_ids: Vec<String> =
-        case.messages.iter().flat_map(|message| &message.tool_calls).filter_map(|call| call.id.clone()).collect();
-    let options = ParserOptions::default().with(|set| {
-        set.repair = repair;
-        set.first_call = taken_ids.len() + 1;
-        set.taken_ids = taken_ids;
-        set.prompt_tail = sample.prompt_tail.clone();
-        set.any_number = true;
-        // Only a call in the format can be right.
-        set.other_forms = OtherForms::Off;
-    });
+fn parse(
+    case: &Case,
+    sample: &Sample,
+    format: &Format,
+    options: &Options,
+    any_number: bool,
+) -> Result<(Parsed, Vec<ScoredCall>)> {
+    let options = parser_options(options, &case.messages, &case.tools, &sample.prompt_tail);
+    let options = options.with(|set| set.any_number = any_number);
     let tools = (!case.tools.is_empty()).then(|| Arc::clone(&case.tools));
     let mut parser = Parser::new(format, tools, options)?;
     // From the text: a double may differ from what the model wrote.
@@ -228,7 +230,7 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
             exact: exact.flatten().filter(|exact| exact.members().is_some()),
             arguments,
             range: (call.range.start, call.range.end),
-            valid: call.complete && call.valid,
+            valid: call.is_runnable(),
             problems: call.problems.clone(),
         }
     };

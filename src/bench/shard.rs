@@ -141,6 +141,7 @@ fn properties(plan: &Plan) -> Vec<(&'static str, String)> {
         ("the other sampling options", all(&|one| sampling(one))),
         ("call-threshold", all(&|one| given(one.call_threshold.map(|value| value.to_string())))),
         ("no-call-below", all(&|one| given(one.no_call_below.map(|value| value.to_string())))),
+        ("other-forms", all(&|one| format!("{:?}", one.other_forms).to_lowercase())),
         ("ctx", all(&|one| given(one.context.map(|context| context.to_string())))),
     ]);
     properties

@@ -60,7 +60,7 @@ pub struct ConfigurationSummary<'a> {
     pub repaired: usize,
     /// The number of answers with text besides their calls.
     pub text_around: usize,
-    /// The number of answers with no call in their format, but one in another form.
+    /// The number of answers with a call in another form than their format's.
     pub other_form: usize,
     /// The number of answers that call a tool of the prompt's examples.
     pub example_tools: usize,
@@ -152,18 +152,20 @@ const fn definition(key: &'static str, title: &'static str, meaning: &'static st
 }
 
 /// All scores, the main one first.
-pub(crate) const SCORES: [ScoreDefinition; 8] = [
+pub(crate) const SCORES: [ScoreDefinition; 9] = [
     definition(
         "accuracy",
         "correct",
         "answers with the outcome correct, among all; what broke (infra_error) counts for no score",
     ),
     definition(
-        "format_validity",
-        "format",
-        "answers all of whose calls are whole and fit their tools' schemas, among those that attempt a call; repairs count",
+        "delivered",
+        "delivered",
+        "answers all of whose calls reach a program, as run and serve hand them over: read in any form, repaired, complete \
+         and valid; among those that attempt a call",
     ),
-    definition("as_written", "as written", "the same, without those that had to be repaired"),
+    definition("in_format", "in the format", "the same, if the model wrote them in its format and not in another form"),
+    definition("as_written", "as written", "the same as delivered, without those that had to be repaired"),
     definition("decision_recall", "recall", "answers with a call, among the cases that need one"),
     definition(
         "decision_specificity",
@@ -221,8 +223,9 @@ impl ScoredSample<'_> {
         let correct = scored.outcome == Outcome::Correct;
         match key {
             "accuracy" => Some(correct),
-            "format_validity" => scored.attempted.then_some(scored.schema_valid),
-            "as_written" => scored.attempted.then_some(scored.schema_valid && scored.repairs.is_empty()),
+            "delivered" => scored.attempted.then_some(scored.delivered),
+            "in_format" => scored.attempted.then_some(scored.delivered && !scored.other_form),
+            "as_written" => scored.attempted.then_some(scored.delivered && scored.repairs.is_empty()),
             "decision_recall" => needed.then_some(called),
             "decision_specificity" => (!needed).then_some(scored.clean_abstention),
             "tool_selection" => called.then_some(scored.tools_right),
@@ -267,7 +270,7 @@ impl<'a> Summary<'a> {
                 .into_iter()
                 .map(|(place, sample)| {
                     let case = &run.suite.cases[place];
-                    let mut scored = score(case, sample, &format, configuration.repair)?;
+                    let mut scored = score(case, sample, &format, configuration)?;
                     let prompt = run.prompts.get(&sample.prompt_sha256);
                     scored.example_tool = prompt.and_then(|prompt| example_tool(case, &scored.calls, prompt));
                     Ok(ScoredSample { case, sample, scored })

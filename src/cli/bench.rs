@@ -26,7 +26,7 @@ use std::path::PathBuf;
     callwright bench -m qwen3-0.6b --limit 100 --out qwen3\n  \
     callwright bench -m qwen3-0.6b --format delimited --format hermes --constrain off --constrain strict --temp 0.7 --repeat 3\n  \
     callwright bench --preset formats -m qwen3-0.6b\n  \
-    callwright bench --suite my-cases.jsonl --fail-under 0.95 --fail-under 0.99:format_validity"
+    callwright bench --suite my-cases.jsonl --fail-under 0.95 --fail-under 0.99:delivered"
 )]
 pub struct BenchArgs {
     #[command(subcommand)]

@@ -27,7 +27,7 @@ pub struct Goals {
     pub baseline: Option<PathBuf>,
 }
 
-/// `0.95` or `0.95:format_validity`.
+/// `0.95` or `0.95:delivered`.
 fn threshold(text: &str) -> Result<(f64, &'static str), String> {
     let (share, key) = text.split_once(':').unwrap_or((text, "accuracy"));
     let share =

@@ -111,8 +111,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "on|off", help_heading = "Matrix")]
     repair: Vec<Repair>,
 
-    /// Read, report or ignore calls in other forms than the format's in the journal's events; scores do not depend on
-    /// it
+    /// Read calls in other forms than the format's, report them, or leave them as text, as for run
     #[arg(long, value_name = "read|report|off", default_value = "read", value_parser = other_forms(), help_heading = "Sampling")]
     other_forms: OtherForms,
 
@@ -324,6 +323,7 @@ impl RunArgs {
             context: self.ctx,
             call_threshold: self.call_threshold.or(model.entry().call_threshold),
             no_call_below: self.no_call_below.or(model.entry().no_call_below),
+            other_forms: self.other_forms,
             ..Configuration::new(&loaded.model, &session)
         };
         Ok((configuration, sampling.temperature))
@@ -453,10 +453,7 @@ fn answerers(
     stop: &Arc<AtomicBool>,
 ) -> Result<Vec<Box<dyn Answerer>>> {
     let options = args.options(loaded);
-    let other_forms = args.other_forms;
-    let answers = |session| -> Result<SessionAnswers> {
-        Ok(SessionAnswers::new(session, now, Arc::clone(stop))?.with_other_forms(other_forms))
-    };
+    let answers = |session| SessionAnswers::new(session, now, Arc::clone(stop));
     if args.parallel_cases == 1 {
         let (mut session, mut model) = options.open_to_generate(true)?;
         options.load_weights(&mut model, &mut session)?;

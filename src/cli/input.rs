@@ -499,7 +499,7 @@ impl ModelOptions {
 
     /// Loads other models by name, with their own templates, formats, contexts and sampling.
     pub fn opener(&self) -> OpenModel {
-        let mut options = ModelOptions { ctx: None, template: None, format: None, ..self.clone() };
+        let mut options = ModelOptions { ctx: None, template: None, format: None, no_entry: false, ..self.clone() };
         options.hardware.lora.clear();
         Box::new(move |name| {
             let model = options.builder(false).open(name)?;

@@ -17,8 +17,9 @@ use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
 use crate::format::{Format, Marker};
 use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
-use crate::message::Role;
+use crate::message::{Message, Role};
 use crate::parse::{OtherForms, Parser, ParserOptions, notes};
+use crate::tool::Tools;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -177,7 +178,7 @@ impl Session {
     }
 
     /// Returns what reads an answer while it is generated.
-    fn reader<'a>(
+    pub(crate) fn reader<'a>(
         &self,
         request: &'a AnswerRequest,
         prompt_tail: &str,
@@ -187,7 +188,11 @@ impl Session {
         let options = &request.options;
         // Also tools that are not in the prompt: a call of one still has to fit it.
         let tools = (!request.tools.is_empty()).then(|| Arc::clone(&request.tools));
-        let parser = Parser::new(self.format(), tools, parser_options(request, prompt_tail))?;
+        let parses = parser_options(options, &request.messages, &request.tools, prompt_tail).with(|set| {
+            set.first_call += request.dropped.len();
+            set.taken_ids.extend(request.dropped.iter().cloned());
+        });
+        let parser = Parser::new(self.format(), tools, parses)?;
         let text_after_calls = options.text_after_calls || self.format().text_after_calls;
         let ends_after_calls = request.shown_tools().is_some() && options.constrain != Mode::Off && !text_after_calls;
         let listener = Listener::new(stops, options, repeats(request), ends_after_calls);
@@ -295,14 +300,17 @@ impl Answered<'_> {
     }
 }
 
-/// How an answer is parsed.
-fn parser_options(request: &AnswerRequest, prompt_tail: &str) -> ParserOptions {
-    let options = &request.options;
-    let calls = request.messages.iter().flat_map(|message| &message.tool_calls);
-    let taken_ids: Vec<String> =
-        calls.filter_map(|call| call.id.clone()).chain(request.dropped.iter().cloned()).collect();
+/// How an answer to these messages is parsed, where these tools may be called.
+pub(crate) fn parser_options(
+    options: &Options,
+    messages: &[Message],
+    tools: &Tools,
+    prompt_tail: &str,
+) -> ParserOptions {
+    let calls = messages.iter().flat_map(|message| &message.tool_calls);
+    let taken_ids: Vec<String> = calls.filter_map(|call| call.id.clone()).collect();
     // Without tools, or where the answer is to be JSON, text that looks like a call is text.
-    let only_text = request.tools.is_empty() || options.grammar.is_some() || options.response_format.is_some();
+    let only_text = tools.is_empty() || options.grammar.is_some() || options.response_format.is_some();
     ParserOptions::default()
         .with(|set| {
             set.repair = options.repair;
@@ -318,7 +326,7 @@ fn parser_options(request: &AnswerRequest, prompt_tail: &str) -> ParserOptions {
             set.constrained = options.constrain != Mode::Off;
             set.trusted = required && set.constrained;
         })
-        .answering(&request.messages)
+        .answering(messages)
 }
 
 /// The control tokens of the model that are in the format's markers.

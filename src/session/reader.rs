@@ -5,7 +5,7 @@ use super::listen::Listener;
 use crate::parse::{Parsed, Parser};
 
 /// Reads one answer.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     parser: Parser,
     listener: Listener<'a>,
     on_event: &'a mut dyn FnMut(&Event),
@@ -15,7 +15,7 @@ pub(super) struct Reader<'a> {
 }
 
 /// What was read.
-pub(super) struct Read {
+pub(crate) struct Read {
     pub parsed: Parsed,
     /// Whether a stop text ended the answer.
     pub stopped: bool,
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads text that the model did not write: what the prompt begins, or a marker that it left out.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         let Reader { parser, listener, on_event, .. } = self;
         parser.push(bytes, &mut |event| listener.hear(event, *on_event));
     }
@@ -65,12 +65,12 @@ impl<'a> Reader<'a> {
     }
 
     /// What comes is text, whatever it looks like.
-    pub(super) fn forbid_calls(&mut self) {
+    pub(crate) fn forbid_calls(&mut self) {
         self.parser.forbid_calls();
     }
 
     /// The grammar closes what is open.
-    pub(super) fn closing(&mut self) {
+    pub(crate) fn closing(&mut self) {
         self.closing = true;
         self.parser.closing();
     }
@@ -81,12 +81,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The answer was cut off.
-    pub(super) fn cut_off(&mut self) {
+    pub(crate) fn cut_off(&mut self) {
         self.parser.cut_off();
     }
 
     /// The answer is over.
-    pub(super) fn finish(self) -> Read {
+    pub(crate) fn finish(self) -> Read {
         let Reader { parser, mut listener, on_event, .. } = self;
         let mut parsed = parser.finish(&mut |event| listener.hear(event, on_event));
         let dropped_from = listener.finish(&mut parsed, on_event);

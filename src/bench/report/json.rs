@@ -19,18 +19,19 @@
 //!   - `tokens_per_correct`;
 //!   - `cost`, where models.toml has prices: `total`, `per_answer`, `per_correct`;
 //!   - `lora`: the adapters with their scales and hashes, where there are any;
-//!   - `call_threshold` and `no_call_below`, where they were given;
+//!   - `call_threshold`, `no_call_below` and `other_forms`, where they were given;
 //!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
 //!     `threshold`, and `recall` and `specificity` on cases that the threshold was not chosen on;
 //!   - `timing`, where answers were timed: `samples`, `first_token_p50`, `first_token_p95`, `total_p50`, `total_p95`,
 //!     `total_p99` in seconds, `prefill_rate` and `decode_rate` in tokens a second. Nothing else depends on the clock.
 //!
 //! `outcomes.jsonl` has a line for each answer: `case`, `category`, `config`, `repeat`, `outcome`, and `detail`,
-//! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `example_tool`, `schema_valid`,
+//! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `example_tool`, `delivered`,
 //! `bfcl` (`valid`, `error_type`), `calls`.
 
 use crate::bench::outcome::OUTCOMES;
 use crate::bench::summary::{ConfigurationSummary, SCORES, Summary};
+use crate::parse::OtherForms;
 use serde_json::{Map, Value, json};
 
 /// report.json
@@ -96,6 +97,7 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         ("lora", json!(Some(&c.lora).filter(|lora| !lora.is_empty()))),
         ("call_threshold", json!(c.call_threshold)),
         ("no_call_below", json!(c.no_call_below)),
+        ("other_forms", json!(Some(c.other_forms).filter(|forms| *forms != OtherForms::Read))),
         ("timing", json!(one.latency)),
     ];
     for (key, figure) in where_known.into_iter().filter(|(_, figure)| !figure.is_null()) {

