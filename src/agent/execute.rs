@@ -90,6 +90,15 @@ impl Run<'_> {
             self.agent.executor.add(FIND_TOOLS, finder);
         }
         let Some(refusals) = self.refusals(indices, &batch) else { return Ok(self.turn.paused(indices)) };
+        if batch.known.iter().any(Option::is_none) && self.agent.executor.is_over() {
+            // The recorded run had no results yet.
+            self.pending = std::mem::take(&mut self.agent.paused);
+            self.finish = FinishReason::ToolCalls;
+            return match self.agent.over.clone().filter(|_| self.pending.is_empty()) {
+                Some(over) => Err(over),
+                None => Ok(self.turn.paused(indices)),
+            };
+        }
         let on_event = &mut *self.on_event;
         let mut show = |index: usize, result: &Result<String, Failure>| {
             if !left_open(result) {
@@ -103,7 +112,10 @@ impl Run<'_> {
             let calls: Vec<ToolCall> = to_run.iter().map(|&index| batch.calls[index].clone()).collect();
             let refusals: Vec<Option<Failure>> = to_run.iter().map(|&index| refusals[index].clone()).collect();
             let Session { recording, tools, .. } = &mut *self.session;
-            for (call, _) in calls.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()) {
+            let executes =
+                |call: &ToolCall| tools.get(&call.name).is_some_and(|tool| self.agent.executor.executes(tool));
+            let begun = calls.iter().zip(&refusals).filter(|(call, refusal)| refusal.is_none() && executes(call));
+            for (call, _) in begun {
                 recording.step(|| Entry::Begun {
                     id: call.id.clone().unwrap_or_default(),
                     name: call.name.clone(),

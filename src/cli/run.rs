@@ -133,8 +133,10 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
                 let decided = decisions.about(question.call);
                 decided.or_else(|| Some(ask.as_ref()?(question))).unwrap_or(Approval::Undecided)
             }));
-            session.journal_on(&path)?;
-            Some(Kept { path, always: true })
+            session.journal_on(&path, &journal.unjoined)?;
+            let own = Kept::folder().and_then(|folder| std::fs::canonicalize(folder).ok());
+            let always = own.is_none() || path.parent().and_then(|folder| std::fs::canonicalize(folder).ok()) != own;
+            Some(Kept { path, always })
         }
         None if args.replay.is_some() => None,
         None => Kept::begin(args.journal.as_deref(), &mut session)?,
@@ -160,7 +162,10 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
             hint(&format!("callwright resume {file} --approve ID executes a call, --deny ID does not"));
         }
         (Some(kept), _) => hint(&format!("callwright resume {} goes on with the run", kept.path.display())),
-        (None, Status::Pending) => hint("--yes executes such calls without asking"),
+        (None, Status::Pending) => hint(match args.replay {
+            Some(_) => "callwright resume goes on with the recorded run: --approve ID executes a call, --deny ID does not",
+            None => "--yes executes such calls without asking",
+        }),
         (None, _) => {}
     }
     Ok(status)
@@ -184,7 +189,7 @@ impl Kept {
             Some(path) if path.as_os_str() == "off" => return Ok(None),
             Some(path) => Kept { path: path.to_owned(), always: true },
             None => {
-                let Some(folder) = state_folder().map(|folder| folder.join("runs")) else { return Ok(None) };
+                let Some(folder) = Kept::folder() else { return Ok(None) };
                 if std::fs::create_dir_all(&folder).is_err() {
                     return Ok(None);
                 }
@@ -192,9 +197,7 @@ impl Kept {
                 Kept { path: folder.join(format!("{now}-{}.jsonl", std::process::id())), always: false }
             }
         };
-        let folder = std::env::current_dir().unwrap_or_default();
-        let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-        match session.journal(&kept.path, Invocation { arguments, folder }) {
+        match session.journal(&kept.path) {
             Err(error) if kept.always => Err(error.into()),
             // Nobody asked for this one.
             Err(error) => {
@@ -226,6 +229,11 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     if let Some(journal) = args.journal.as_ref().filter(|_| !args.execute) {
         let message = format!("--journal {} means something only where tools are executed", journal.display());
         return Err(Error::new(ErrorKind::Config, message)
+    /// Returns the folder of the journals that nobody named.
+    fn folder() -> Option<PathBuf> {
+        Some(state_folder()?.join("runs"))
+    }
+
             .hint("--execute runs the tools that the model calls")
             .into());
     }
@@ -263,7 +271,14 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
         session.check()?;
     }
     args.model.load_weights(&mut model, &mut session)?;
-    if let Some(path) = &args.record {
+    let folder = std::env::current_dir().unwrap_or_default();
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let invocation = resumed.map_or(Invocation { arguments, folder }, |resumed| resumed.journal.invocation.clone());
+    session.recording.invocation = args.execute.then_some(invocation);
+    // A recording that is resumed is added to.
+    let whole = |path: &&PathBuf| std::fs::canonicalize(path).ok();
+    let resumes = |path: &&PathBuf| resumed.is_some_and(|resumed| whole(path) == whole(&&resumed.path));
+    if let Some(path) = args.record.as_ref().filter(|path| !resumes(path)) {
         session.record(path)?;
     }
     Ok((session, agent))
