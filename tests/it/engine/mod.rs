@@ -4,7 +4,7 @@ mod draft;
 mod llama;
 mod lora;
 #[cfg(feature = "remote")]
-mod model_server;
+pub mod model_server;
 mod prompt_cache;
 #[cfg(feature = "llama")]
 mod real;

@@ -35,6 +35,7 @@ struct State {
     models: Vec<&'static str>,
     key: Option<&'static str>,
     answers: VecDeque<Answer>,
+    script: Option<fn(&Value) -> Answer>,
     requests: Vec<Value>,
     likeliest: VecDeque<Value>,
     most: u64,
@@ -72,6 +73,12 @@ impl ModelServer {
         let mut state = self.state.lock().unwrap();
         (state.most, state.likeliest) = (most, likeliest.into_iter().collect());
         drop(state);
+        self
+    }
+
+    /// Gives the answers that this chooses by the request.
+    pub fn answering(self, script: fn(&Value) -> Answer) -> ModelServer {
+        self.state.lock().unwrap().script = Some(script);
         self
     }
 
@@ -154,6 +161,7 @@ fn respond(out: &TcpStream, path: &str, key: &str, body: &[u8], state: &Mutex<St
     let answer = known.answers.pop_front().unwrap_or(Answer::Status(500, ""));
     drop(known);
     let choice = |text: &str| json!({"choices": [{"index": 0, "text": text}]});
+    let chosen = known.script.map(|script| script(&request));
     let (events, reason) = match answer {
         Answer::Status(status, more) => {
             let body = r#"{"error": {"message": "not now"}}"#;
