@@ -73,7 +73,6 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let variables = std::mem::take(&mut asked.body.variables);
     let (mut session, mut model) = args.model.open_to_generate(!tools.is_empty())?;
     *session.options_mut() = args.generation.options(model.entry(), tool_choice, asked, grammar);
-    session.options_mut().select_tools = args.conversation.select_tools;
     session.options_mut().find_tools = true;
     session.set_variables(variables);
     session.set_tools(tools);
@@ -83,6 +82,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     args.model.load_weights(&mut model, &mut session)?;
     // A person can press Ctrl-C again, and the conversation is not saved.
     let interrupts = Interrupts::listen(PATIENCE.filter(|_| !std::io::stdin().is_terminal()))?;
+    args.conversation.select(&mut session);
     session.options_mut().cancel = interrupts.flag();
     reading::show(&mut session);
     let typed = TypedAhead::default();

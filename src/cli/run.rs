@@ -254,7 +254,6 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     let variables = std::mem::take(&mut input.asked.body.variables);
     *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.options_mut().explain = args.explain;
-    session.options_mut().select_tools = args.conversation.select_tools;
     session.options_mut().find_tools = args.execute;
     session.set_variables(variables);
     for tool in input.tools.iter().filter(|_| args.execute) {
@@ -283,6 +282,7 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     }
     Ok((session, agent))
 }
+    args.conversation.select(&mut session);
 
 /// Returns what the reader of a run's text should know about it; the exit status. `answer` says what to do with calls
 /// that wait for their results.
