@@ -11,4 +11,5 @@ mod http;
 mod raw;
 mod server;
 
+pub(crate) use http::post;
 pub(crate) use server::{Server, models};

@@ -53,8 +53,8 @@ use std::sync::Arc;
 pub use self::{
     builder::SessionBuilder,
     event::{
-        Cut, Done, Event, FallbackStep, FinishReason, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult,
-        ToolsChange, UsageStep, WithoutTools,
+        ApprovalStep, Cut, Done, Event, FallbackStep, FinishReason, ModelUsage, Note, Notice, Outcome, Reply,
+        RetryStep, ToolResult, ToolsChange, UsageStep, WithoutTools,
     },
     options::{ContextPolicy, Options, ToolChoice},
     select::SelectedTools,

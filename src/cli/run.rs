@@ -7,6 +7,7 @@ use super::lines::TypedAhead;
 use super::output::{Output, Printer};
 use super::resume::Decisions;
 use super::screen::one_line;
+use super::trace::{Trace, TraceOptions, stats};
 use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading, say};
 use anyhow::{Context, Result};
 use callwright::agent::Agent;
@@ -16,7 +17,7 @@ use callwright::engine::llama::{exit_now, leave};
 use callwright::message::{Message, open_calls};
 use callwright::session::event::PendingCall;
 use callwright::session::journal::{Invocation, Journal};
-use callwright::session::{Cut, Event, FinishReason, Outcome, Reply, Session};
+use callwright::session::{Cut, Event, FinishReason, ModelUsage, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
 use clap::{Arg, Args, Command, Id};
 use std::path::{Path, PathBuf};
@@ -58,6 +59,13 @@ pub struct RunArgs {
     /// Choose what is printed to standard output
     #[arg(long, value_name = "FORM", default_value = "text", help_heading = "Output")]
     pub output: Output,
+
+    #[command(flatten)]
+    trace: TraceOptions,
+
+    /// At the end, print tokens, seconds and tokens per second to standard error
+    #[arg(long, help_heading = "Output")]
+    stats: bool,
 
     /// Record the tokens of this run in FILE, and with --execute the tools' results; turns fallback models off
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "fallback_tool_models")]
@@ -101,17 +109,25 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
     reading::show(&mut session);
     let mut printer = Printer::new(args.output);
     let stop = Arc::clone(&session.options().cancel);
+    let mut trace = args.trace.begin(&session, resumed.is_some())?;
     let mut on_event = |event: &Event| {
+        trace.iter_mut().for_each(|trace| trace.event(event));
         if !printer.event(event) {
             stop.store(true, Ordering::Relaxed);
         }
     };
     let Some(mut agent) = agent else {
-        let reply = interrupts.during(|| session.respond(&mut on_event))?;
+        let reply = interrupts.during(|| session.respond(&mut on_event));
+        trace.iter_mut().for_each(Trace::end);
+        let reply = reply?;
         leave();
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
         tell(&reply, &session);
+        if args.stats {
+            let model = session.engine.model().name.clone();
+            say(format_args!("{}\n", stats(&[ModelUsage { model, answers: 1, usage: reply.usage }])));
+        }
         // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
         let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
         return Ok(match reply.finish_reason {
@@ -141,7 +157,9 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
         None if args.replay.is_some() => None,
         None => Kept::begin(args.journal.as_deref(), &mut session)?,
     };
-    let outcome = match interrupts.during(|| session.run(&mut agent, &mut on_event)) {
+    let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event));
+    trace.iter_mut().for_each(Trace::end);
+    let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
             // Nothing was answered.
@@ -152,6 +170,9 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
     leave();
     printer.finish_run(&session, &outcome)?;
     let status = tell_run(&outcome, &session, ANSWER);
+    if args.stats {
+        say(format_args!("{}\n", stats(&outcome.models)));
+    }
     match (&journal, outcome.status) {
         // The model has answered, or the caller goes on with the messages.
         (Some(kept), Status::Done | Status::Length | Status::ToolCalls | Status::ToolFailed | Status::Loop) => {
@@ -163,7 +184,9 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
         }
         (Some(kept), _) => hint(&format!("callwright resume {} goes on with the run", kept.path.display())),
         (None, Status::Pending) => hint(match args.replay {
-            Some(_) => "callwright resume goes on with the recorded run: --approve ID executes a call, --deny ID does not",
+            Some(_) => {
+                "callwright resume goes on with the recorded run: --approve ID executes a call, --deny ID does not"
+            }
             None => "--yes executes such calls without asking",
         }),
         (None, _) => {}
@@ -208,6 +231,11 @@ impl Kept {
         }
     }
 
+    /// Returns the folder of the journals that nobody named.
+    fn folder() -> Option<PathBuf> {
+        Some(state_folder()?.join("runs"))
+    }
+
     /// Removes the file, unless it is wanted.
     fn forget(&self) {
         if !self.always {
@@ -229,11 +257,6 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     if let Some(journal) = args.journal.as_ref().filter(|_| !args.execute) {
         let message = format!("--journal {} means something only where tools are executed", journal.display());
         return Err(Error::new(ErrorKind::Config, message)
-    /// Returns the folder of the journals that nobody named.
-    fn folder() -> Option<PathBuf> {
-        Some(state_folder()?.join("runs"))
-    }
-
             .hint("--execute runs the tools that the model calls")
             .into());
     }
@@ -261,6 +284,7 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
         tracing::debug!(tool = tool.name, effect = policy.effect.as_str(), from = %policy.source, "effect");
     }
     session.set_tools(input.tools);
+    args.conversation.select(&mut session);
     session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
     if model.is_whole() && agent.is_none() {
@@ -282,7 +306,6 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     }
     Ok((session, agent))
 }
-    args.conversation.select(&mut session);
 
 /// Returns what the reader of a run's text should know about it; the exit status. `answer` says what to do with calls
 /// that wait for their results.

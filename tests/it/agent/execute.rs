@@ -359,8 +359,9 @@ fn an_overflow_in_the_middle_prints_what_was_done() {
     assert_eq!(ran.code, 1, "{ran:?}");
     let events: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.iter().filter(|event| event["type"] == "tool_result").count(), 2);
-    let done = events.last().unwrap();
+    let (done, sum) = (&events[events.len() - 2], &events[events.len() - 1]);
     assert_eq!((&done["type"], &done["status"]), (&"done".into(), &"error".into()));
+    assert_eq!((&sum["type"], &sum["status"]), (&"summary".into(), &"error".into()));
     assert!(done["error"].as_str().unwrap().starts_with(overflow), "{done}");
 
     let ran = with("text");
@@ -388,7 +389,6 @@ fn a_run_is_recorded_and_repeated_without_its_tools() {
     let again = run(callwright(home.path()).args(["run", "--replay", file]));
     assert_eq!((again.code, again.out), (ran.code, ran.out));
     assert_eq!(std::fs::read_to_string(&mark).unwrap(), executed, "a tool was executed");
-}
     // What a crash leaves before the first tool is executed.
     let text = std::fs::read_to_string(file).unwrap();
     let begun = text.find("{\"beside\":{\"begun\"").unwrap();
@@ -422,6 +422,7 @@ fn a_pause_is_repeated_and_a_journal_has_nothing_to_repeat() {
         "{journal:?}"
     );
     assert!(journal.err.contains(&format!("callwright resume {} goes on with the run", files[1])), "{journal:?}");
+}
 
 #[test]
 fn a_run_is_repeated_as_it_was_recorded() {
@@ -444,6 +445,7 @@ fn a_run_is_repeated_as_it_was_recorded() {
                 "--cache-type-k" | "--cache-type-v" => "f16",
                 "--context-policy" | "--images" => "error",
                 "--tool-result" => "get_weather=1",
+                "--otlp" => "http://127.0.0.1:1",
                 _ => "1",
             });
         }
@@ -508,8 +510,6 @@ fn a_run_that_pauses_goes_on_with_the_approval_of_exactly_this_call() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn calls_at_the_end_of_a_conversation_are_executed() {
-    let home = tempfile::tempdir().unwrap();
 fn a_journal_that_nobody_named_goes_when_the_run_has_ended() {
     let home = tempfile::tempdir().unwrap();
     let tools = tools(home.path(), "command = [\"echo\", \"21 degrees\"]\neffect = \"destructive\"");
@@ -531,6 +531,8 @@ fn a_journal_that_nobody_named_goes_when_the_run_has_ended() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn calls_at_the_end_of_a_conversation_are_executed() {
+    let home = tempfile::tempdir().unwrap();
     let tools = tools(home.path(), "command = [\"echo\", \"21 degrees\"]\neffect = \"destructive\"");
     let call = serde_json::json!({"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}});
     let messages = serde_json::json!([

@@ -142,6 +142,10 @@ fn respond(out: &TcpStream, path: &str, key: &str, body: &[u8], state: &Mutex<St
         let models: Vec<Value> = known.models.iter().map(|id| json!({"id": id, "max_model_len": 4096})).collect();
         return whole("200 OK", "", "application/json", &json!({"data": models}).to_string());
     }
+    if path == "/v1/traces" {
+        known.requests.push(serde_json::from_slice(body).unwrap());
+        return whole("200 OK", "", "application/json", "{}");
+    }
     if !matches!(path, "/v1/completions" | "/v1/chat/completions") {
         return whole("404 Not Found", "", "application/json", r#"{"detail": "Not Found"}"#);
     }
@@ -157,11 +161,11 @@ fn respond(out: &TcpStream, path: &str, key: &str, body: &[u8], state: &Mutex<St
             None => whole("400 Bad Request", "", "application/json", refused),
         };
     }
+    let chosen = known.script.map(|script| script(&request));
     known.requests.push(request);
-    let answer = known.answers.pop_front().unwrap_or(Answer::Status(500, ""));
+    let answer = chosen.or_else(|| known.answers.pop_front()).unwrap_or(Answer::Status(500, ""));
     drop(known);
     let choice = |text: &str| json!({"choices": [{"index": 0, "text": text}]});
-    let chosen = known.script.map(|script| script(&request));
     let (events, reason) = match answer {
         Answer::Status(status, more) => {
             let body = r#"{"error": {"message": "not now"}}"#;
