@@ -48,6 +48,7 @@ const KEPT: [&str; 14] = [
 /// Collects the spans of a run.
 pub struct Trace {
     file: Option<PathBuf>,
+    #[cfg(feature = "remote")]
     collector: Option<String>,
     model: String,
     /// The spans of the runs before this one.
@@ -77,10 +78,10 @@ impl TraceOptions {
     /// [`ErrorKind::Io`](callwright::ErrorKind::Io) if the file cannot be written.
     pub fn begin(&self, session: &Session, resumed: bool) -> Result<Option<Trace>> {
         #[cfg(feature = "remote")]
-        let collector = self.otlp.clone();
+        let sent = self.otlp.is_some();
         #[cfg(not(feature = "remote"))]
-        let collector = None;
-        if self.trace.is_none() && collector.is_none() {
+        let sent = false;
+        if self.trace.is_none() && !sent {
             return Ok(None);
         }
         let text = self.trace.as_ref().filter(|_| resumed).and_then(|path| std::fs::read(path).ok());
@@ -88,7 +89,8 @@ impl TraceOptions {
         let earlier = before.pointer("/resourceSpans/0/scopeSpans/0/spans").and_then(Value::as_array);
         let trace = Trace {
             file: self.trace.clone(),
-            collector,
+            #[cfg(feature = "remote")]
+            collector: self.otlp.clone(),
             model: session.engine.model().name.clone(),
             earlier: earlier.cloned().unwrap_or_default(),
             run: Run::new(),

@@ -356,6 +356,7 @@ fn refused(url: &str, status: u16, text: &str) -> Error {
 ///
 /// # Errors
 /// [`ErrorKind::Server`] if it cannot be reached, or refuses.
+#[cfg(feature = "cli")]
 pub(crate) fn post(url: &str, body: &Value) -> Result<()> {
     let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
     let agent: Agent = config.timeout_global(Some(QUICK)).build().into();
