@@ -11,4 +11,6 @@ mod http;
 mod raw;
 mod server;
 
+#[cfg(feature = "cli")]
+pub(crate) use http::post;
 pub(crate) use server::{Server, models};

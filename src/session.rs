@@ -55,8 +55,8 @@ pub(crate) use answer::parser_options;
 pub use self::{
     builder::SessionBuilder,
     event::{
-        Cut, Done, Event, FallbackStep, FinishReason, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult,
-        ToolsChange, UsageStep, WithoutTools,
+        ApprovalStep, Cut, Done, Event, FallbackStep, FinishReason, ModelUsage, Note, Notice, Outcome, Reply,
+        RetryStep, ToolResult, ToolsChange, UsageStep, WithoutTools,
     },
     options::{ContextPolicy, Options, ToolChoice},
     select::SelectedTools,

@@ -231,6 +231,11 @@ impl Executor {
             || self.remote(&tool.name).is_some()
     }
 
+    /// Returns whether a call of the tool does something: it is neither given its result nor left to a person.
+    pub(crate) fn executes(&self, tool: &Tool) -> bool {
+        !self.given.contains_key(&tool.name) && self.can_run(tool)
+    }
+
     /// Returns what runs the tool of that name in another place.
     fn remote(&self, name: &str) -> Option<&dyn Remote> {
         self.remote.as_deref().filter(|remote| remote.has(name))
@@ -278,7 +283,7 @@ impl Executor {
     ) -> (Approval, &'static str) {
         let Some(tool) = tools.get(&call.name) else { return (Approval::Assumed, "") };
         // What is not run changes nothing, and a recording has the decision in its results.
-        if self.recorded.is_some() || self.given.contains_key(&tool.name) || !self.can_run(tool) {
+        if self.recorded.is_some() || !self.executes(tool) {
             return (Approval::Assumed, "");
         }
         let exec = tool.exec.as_ref();
@@ -301,6 +306,12 @@ impl Executor {
             (Some(why), Some(confirm)) => (confirm(&Question { call, tool, runs: &runs, why }), why),
             (Some(why), None) => (Approval::Undecided, why),
         }
+    }
+
+    /// Returns whether the results of a recording have all been given.
+    pub(crate) fn is_over(&self) -> bool {
+        let results = self.recorded.as_ref().map(|recorded| recorded.lock().unwrap_or_else(PoisonError::into_inner));
+        results.is_some_and(|results| results.is_empty())
     }
 
     /// Executes the calls that have no refusal, as [`Executor::run`] does.

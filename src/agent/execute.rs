@@ -7,7 +7,7 @@ use super::run::{OTHER_FORM, Run};
 use crate::agent::exec::{Approval, Failure, FailureKind, first_of_same, refusal};
 use crate::agent::turn::Step;
 use crate::message::ToolCall;
-use crate::session::event::{Event, Note, PendingCall, ToolResult};
+use crate::session::event::{ApprovalStep, Event, Note, PendingCall, ToolResult};
 use crate::session::record::Entry;
 use crate::session::select::FIND_TOOLS;
 use crate::session::{FinishReason, Session};
@@ -63,6 +63,7 @@ impl Batch {
             content,
             failure: result.as_ref().err().map(|failure| failure.kind),
             same_as: self.same_as[index].clone(),
+            already_done: self.already_done[index],
             seconds: started.elapsed().as_millis() as f64 / 1e3,
         })
     }
@@ -89,6 +90,15 @@ impl Run<'_> {
         if let Some(finder) = self.session.finder() {
             self.agent.executor.add(FIND_TOOLS, finder);
         }
+        if batch.known.iter().any(Option::is_none) && self.agent.executor.is_over() {
+            // The recorded run had no results yet.
+            self.pending = std::mem::take(&mut self.agent.paused);
+            self.finish = FinishReason::ToolCalls;
+            return match self.agent.over.clone().filter(|_| self.pending.is_empty()) {
+                Some(over) => Err(over),
+                None => Ok(self.turn.paused(indices)),
+            };
+        }
         let Some(refusals) = self.refusals(indices, &batch) else { return Ok(self.turn.paused(indices)) };
         let on_event = &mut *self.on_event;
         let mut show = |index: usize, result: &Result<String, Failure>| {
@@ -103,7 +113,10 @@ impl Run<'_> {
             let calls: Vec<ToolCall> = to_run.iter().map(|&index| batch.calls[index].clone()).collect();
             let refusals: Vec<Option<Failure>> = to_run.iter().map(|&index| refusals[index].clone()).collect();
             let Session { recording, tools, .. } = &mut *self.session;
-            for (call, _) in calls.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()) {
+            let executes =
+                |call: &ToolCall| tools.get(&call.name).is_some_and(|tool| self.agent.executor.executes(tool));
+            let begun = calls.iter().zip(&refusals).filter(|(call, refusal)| refusal.is_none() && executes(call));
+            for (call, _) in begun {
                 recording.step(|| Entry::Begun {
                     id: call.id.clone().unwrap_or_default(),
                     name: call.name.clone(),
@@ -180,8 +193,16 @@ impl Run<'_> {
             let doubt = doubt.filter(|doubt| *doubt != OTHER_FORM || !self.agent.trust_other_forms);
             let (approval, why) = executor.approval(tools, call, doubt);
             let seen = approval == Approval::Given;
-            if approval == Approval::Undecided {
-                pending.push(PendingCall::new(call, why));
+            let decision = match &approval {
+                Approval::Given => "given",
+                Approval::Assumed => "assumed",
+                Approval::Denied(_) => "denied",
+                Approval::Undecided => "pending",
+            };
+            if !why.is_empty() {
+                let call = PendingCall::new(call, why);
+                pending.extend(Some(&call).filter(|_| approval == Approval::Undecided).cloned());
+                (self.on_event)(&Event::Approval(ApprovalStep { call, decision }));
             }
             let limit = tools.get(&call.name).filter(|_| !executor.repeats());
             let limit = limit.and_then(|tool| counted.limit(tool, seen, self.agent.limits.max_calls_per_run));

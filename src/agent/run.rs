@@ -41,6 +41,10 @@ pub struct Agent {
     pub trust_other_forms: bool,
     /// The ids of calls that had begun when an earlier process ended: they may have been executed.
     pub(crate) unknown: Vec<String>,
+    /// The calls before which a recorded run paused.
+    pub(crate) paused: Vec<PendingCall>,
+    /// What to say where a recorded run goes on beyond its recording.
+    pub(crate) over: Option<Error>,
 }
 
 impl Session {

@@ -5,7 +5,7 @@ use super::bench_goals::{Goals, baseline, check_baseline, judged};
 use super::bench_resume::{resumed, with_options};
 use super::generation::{mode, one_of, other_forms, probability};
 use super::hardware::HardwareOptions;
-use super::input::{ModelOptions, positive};
+use super::input::{ModelOptions, Shown, positive, shown};
 use super::run::{Interrupts, PATIENCE};
 use super::sampling::temperature;
 use super::{DONE, INTERRUPTED, notice, say};
@@ -92,7 +92,7 @@ pub struct RunArgs {
     tool_choice: Vec<ToolChoice>,
 
     /// Show the model only the N tools that fit the question best, or all of them [default: all]
-    #[arg(long, value_name = "N|all", value_parser = selected, help_heading = "Matrix")]
+    #[arg(long, value_name = "N|all", value_parser = shown, help_heading = "Matrix")]
     select_tools: Vec<Shown>,
 
     /// Sample with this temperature [default: the model's in models.toml, or 0]
@@ -167,15 +167,6 @@ enum Preset {
 enum Repair {
     On,
     Off,
-}
-
-/// How many of the tools are in the prompt; `None` for all.
-#[derive(Clone, Copy, PartialEq)]
-struct Shown(Option<usize>);
-
-fn selected(text: &str) -> Result<Shown, String> {
-    let none = Shown(None);
-    if text == "all" { Ok(none) } else { positive(text).map(|most| Shown(Some(most))).map_err(|why| why + ", or all") }
 }
 
 fn sequences(text: &str) -> Result<usize, String> {

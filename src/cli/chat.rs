@@ -6,13 +6,14 @@ use super::input::{ConversationOptions, Input, ModelOptions};
 use super::lines::{Completion, Lines, TypedAhead};
 use super::output::{Output, Printer};
 use super::run::{Interrupts, PATIENCE, tell_run};
+use super::trace::{Trace, TraceOptions, add, stats};
 use super::{CALLS, DONE, complain, notice, reading, say};
 use anyhow::Result;
 use callwright::agent::Agent;
 use callwright::agent::turn::Status;
 use callwright::files::{self, Readers};
 use callwright::message::{Conversation, Message, Role, adopt, messages_to_json, open_calls};
-use callwright::session::{Session, ToolChoice};
+use callwright::session::{ModelUsage, Session, ToolChoice};
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use rustyline::error::ReadlineError;
@@ -42,15 +43,20 @@ pub struct ChatArgs {
 
     #[command(flatten)]
     agent: AgentOptions,
+
+    #[command(flatten)]
+    trace: TraceOptions,
 }
 
 /// The commands, for completion; [`HELP`] explains them.
-const COMMANDS: [&str; 10] = ["help", "tools", "tool", "template", "undo", "clear", "save", "save!", "load", "quit"];
+const COMMANDS: [&str; 11] =
+    ["help", "tools", "tool", "template", "stats", "undo", "clear", "save", "save!", "load", "quit"];
 
 const HELP: &str = "\
 /tools            what the model may call
 /tool NAME        make the next answer call this tool; /tool alone takes that back
 /template         how the conversation is written for the model
+/stats            tokens, seconds and tokens per second so far
 /undo             forget the last question and all that came of it
 /clear            begin a new conversation; the system message is kept
 /save FILE        write the conversation as OpenAI's JSON; /save! FILE writes over a file that is there
@@ -73,10 +79,10 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let variables = std::mem::take(&mut asked.body.variables);
     let (mut session, mut model) = args.model.open_to_generate(!tools.is_empty())?;
     *session.options_mut() = args.generation.options(model.entry(), tool_choice, asked, grammar);
-    session.options_mut().select_tools = args.conversation.select_tools;
     session.options_mut().find_tools = true;
     session.set_variables(variables);
     session.set_tools(tools);
+    args.conversation.select(&mut session);
     session.set_adopted_messages(messages);
     session.notices().iter().for_each(|text| notice(text));
     session.check()?;
@@ -99,7 +105,8 @@ pub fn run(args: ChatArgs) -> Result<u8> {
         }
     }
     say(format_args!("{} · /help lists the commands\n", model.entry().name));
-    let mut chat = Chat { session, agent, interrupts, forced: None, waiting: false };
+    let trace = args.trace.begin(&session, false)?;
+    let mut chat = Chat { session, agent, interrupts, forced: None, waiting: false, spent: Vec::new(), trace };
     // `-` is standard input, which is read in any case.
     if let Some(prompt) = args.conversation.question().filter(|prompt| *prompt != "-") {
         chat.ask(prompt);
@@ -122,6 +129,9 @@ struct Chat {
     forced: Option<ToolChoice>,
     /// Whether calls wait for their results.
     waiting: bool,
+    /// What the models took.
+    spent: Vec<ModelUsage>,
+    trace: Option<Trace>,
 }
 
 impl Chat {
@@ -151,7 +161,7 @@ impl Chat {
                 let (command, rest) = pasted.split_once('\n').unwrap_or((pasted, ""));
                 lines.put_back(rest);
                 let before = self.session.messages().len();
-                let obeyed = obey(&mut self.session, command, &mut self.forced);
+                let obeyed = obey(&mut self.session, command, &mut self.forced, &self.spent);
                 self.waiting &= self.session.messages().len() == before;
                 match obeyed {
                     Ok(true) => {}
@@ -172,7 +182,7 @@ impl Chat {
     /// Asks the model; whatever comes of it, the conversation can go on. An answer calls the tool that is forced, if there
     /// is one, and ends that.
     fn ask(&mut self, prompt: &str) {
-        let Chat { session, agent, interrupts, forced, waiting } = self;
+        let Chat { session, agent, interrupts, forced, waiting, spent, trace } = self;
         let usual = session.options().tool_choice.clone();
         if let Some(choice) = &*forced {
             session.options_mut().tool_choice = choice.clone();
@@ -192,15 +202,18 @@ impl Chat {
         let cancel = interrupts.flag();
         let outcome = interrupts.during(|| {
             session.run(agent, &mut |event| {
+                trace.iter_mut().for_each(|trace| trace.event(event));
                 if !printer.event(event) {
                     cancel.store(true, Ordering::Relaxed);
                 }
             })
         });
         session.options_mut().tool_choice = usual;
+        trace.iter_mut().for_each(Trace::end);
         *waiting = match outcome {
             Ok(outcome) => {
                 *forced = None;
+                add(spent, &outcome.models);
                 tell_run(&outcome, session, ANSWER);
                 matches!(outcome.status, Status::ToolCalls | Status::Pending)
             }
@@ -246,12 +259,17 @@ fn save_history(lines: &mut Lines, path: &Path) -> Result<(), Error> {
 }
 
 /// Does what a line with a slash says; false when that is to end.
-fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -> Result<bool, Error> {
+fn obey(
+    session: &mut Session,
+    command: &str,
+    forced: &mut Option<ToolChoice>,
+    spent: &[ModelUsage],
+) -> Result<bool, Error> {
     let (command, file) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let file = file.trim();
     match command {
         // What is meant with it may be something else: nothing is done that cannot be taken back.
-        "help" | "tools" | "template" | "undo" | "clear" | "quit" | "exit" if !file.is_empty() => {
+        "help" | "tools" | "template" | "stats" | "undo" | "clear" | "quit" | "exit" if !file.is_empty() => {
             say(format_args!("/{command} takes no argument: nothing is done; /help lists the commands\n"));
         }
         "help" => say(format_args!("{HELP}")),
@@ -272,6 +290,7 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
             *forced = Some(ToolChoice::Tool(tool.name.clone()));
             say(format_args!("the next answer calls {file}\n"));
         }
+        "stats" => say(format_args!("{}\n", stats(spent))),
         "template" => say(format_args!("{}, calls as {}\n", session.template().name(), session.format().name)),
         "undo" => {
             let Some(last) = session.messages().iter().rposition(|message| message.role == Role::User) else {

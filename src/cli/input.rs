@@ -95,9 +95,9 @@ pub struct ConversationOptions {
     #[arg(long, value_name = "FILE", help_heading = "Conversation")]
     mcp: Option<PathBuf>,
 
-    /// Show the model only the N tools that fit the question best, and with --execute the tool find_tools, which brings in others [default: all tools]
-    #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
-    pub select_tools: Option<usize>,
+    /// Show the model only the N tools that fit the question best, and with --execute the tool find_tools, which brings in others; or all tools [default: all, but 8 for run and chat where there are more than 12]
+    #[arg(long, value_name = "N|all", help_heading = "Conversation", value_parser = shown, allow_negative_numbers = true)]
+    pub select_tools: Option<Shown>,
 
     /// Continue this conversation: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
     #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
@@ -122,6 +122,20 @@ pub struct ConversationOptions {
     pub tool_choice: Option<String>,
 }
 
+/// How many of the tools are in the prompt; `None` for all.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Shown(pub Option<usize>);
+
+pub fn shown(text: &str) -> Result<Shown, String> {
+    let none = Shown(None);
+    if text == "all" { Ok(none) } else { positive(text).map(|most| Shown(Some(most))).map_err(|why| why + ", or all") }
+}
+
+/// So many tools are all shown, unless something else is asked for. docs/many-tools.md has the measurement.
+const FEW: usize = 12;
+/// So many of more tools are shown.
+const SELECTED: usize = 8;
+
 /// What the files and options say.
 pub struct Input {
     pub messages: Vec<Message>,
@@ -140,6 +154,20 @@ pub struct Asked {
 }
 
 impl ConversationOptions {
+    /// Decides how many of a session's tools the model sees.
+    pub fn select(&self, session: &mut Session) {
+        let all = session.tools().len();
+        let most = self.select_tools.map_or((all > FEW).then_some(SELECTED), |shown| shown.0);
+        session.options_mut().select_tools = most;
+        if let Some(most) = most.filter(|_| self.select_tools.is_none()) {
+            let finds = if session.options().find_tools { "; it finds others with find_tools" } else { "" };
+            notice(&format!(
+                "{all} tools are too many for a small model: it sees the {most} that fit the question best{finds}; \
+                 --select-tools all shows all"
+            ));
+        }
+    }
+
     /// The question as it is given.
     pub fn question(&self) -> Option<&str> {
         self.prompt.as_deref().or(self.prompt_option.as_deref())

@@ -37,6 +37,7 @@ mod screen;
 mod serve;
 mod stdin;
 mod template;
+mod trace;
 mod unused_fields;
 
 use callwright::Error;

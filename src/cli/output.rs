@@ -12,6 +12,7 @@ use callwright::setting::Front;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Stdout, Write};
+use std::time::Instant;
 
 /// The kinds of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,12 +45,21 @@ pub struct Printer {
     thinking: bool,
     /// The first error of writing; the event handler cannot return errors.
     failed: Option<std::io::Error>,
+    began: Instant,
 }
 
 impl Printer {
     pub fn new(output: Output) -> Printer {
         let colour = screen::colour(&std::io::stdout());
-        Printer { output, out: screen::data(), colour, line_open: false, thinking: false, failed: None }
+        Printer {
+            output,
+            out: screen::data(),
+            colour,
+            line_open: false,
+            thinking: false,
+            failed: None,
+            began: Instant::now(),
+        }
     }
 
     /// Shows an event; false when the reader closed the output.
@@ -154,7 +164,8 @@ impl Printer {
     }
 
     /// Ends the output after the last event.
-    pub fn finish(self, session: &Session, reply: &Reply) -> Result<()> {
+    pub fn finish(mut self, session: &Session, reply: &Reply) -> Result<()> {
+        self.summary(json!({"type": "summary", "finish_reason": reply.finish_reason, "usage": reply.usage}));
         self.document(|| {
             let mut messages = messages_to_json(session.messages());
             if let Some(last) = messages.as_array_mut().and_then(|list| list.last_mut()) {
@@ -186,7 +197,10 @@ impl Printer {
     }
 
     /// Ends the output of a run with tools.
-    pub fn finish_run(self, session: &Session, outcome: &Outcome) -> Result<()> {
+    pub fn finish_run(mut self, session: &Session, outcome: &Outcome) -> Result<()> {
+        let (status, finish_reason) = (outcome.status, outcome.finish_reason);
+        let usage = outcome.usage();
+        self.summary(json!({"type": "summary", "status": status, "finish_reason": finish_reason, "usage": usage}));
         self.document(|| {
             json!({
                 "messages": messages_to_json(session.messages()),
@@ -199,6 +213,15 @@ impl Printer {
         })
     }
 
+    /// Ends the lines of events with the sum of the run.
+    fn summary(&mut self, mut line: Value) {
+        if self.output != Output::Events || self.failed.is_some() {
+            return;
+        }
+        line["seconds"] = json!(self.began.elapsed().as_millis() as f64 / 1e3);
+        self.failed = writeln!(self.out, "{}", timed(line)).and_then(|()| self.out.flush()).err();
+    }
+
     fn document(mut self, document: impl FnOnce() -> Value) -> Result<()> {
         if self.output == Output::Json && self.failed.is_none() {
             writeln!(self.out, "{:#}", document())?;
@@ -209,12 +232,20 @@ impl Printer {
 
 /// An event as JSON; messages of the library have the names of the command line's options.
 fn event_json(event: &Event) -> serde_json::Result<String> {
-    match event {
+    let value = serde_json::to_value(event)?;
+    let named = match event {
         Event::Constraint(_) | Event::Context(_) | Event::History(_) | Event::Done(_) => {
-            Ok(in_fields(serde_json::to_value(event)?, &["message", "error"]).to_string())
+            in_fields(value, &["message", "error"])
         }
-        _ => serde_json::to_string(event),
-    }
+        _ => value,
+    };
+    Ok(timed(named).to_string())
+}
+
+/// An event with the time.
+fn timed(mut event: Value) -> Value {
+    event["time"] = json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string());
+    event
 }
 
 fn diagnostics(session: &Session, notes: &[Note]) -> Value {

@@ -72,7 +72,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     let (mut session, _) = args.model.open()?;
     session.options_mut().tool_choice = tool_choice;
     session.options_mut().now = args.now;
-    session.options_mut().select_tools = args.conversation.select_tools;
+    session.options_mut().select_tools = args.conversation.select_tools.and_then(|shown| shown.0);
     session.set_variables(asked.body.variables);
     session.set_tools(tools);
     session.notices().iter().for_each(|text| notice(text));

@@ -7,6 +7,7 @@ use super::lines::TypedAhead;
 use super::output::{Output, Printer};
 use super::resume::Decisions;
 use super::screen::one_line;
+use super::trace::{Trace, TraceOptions, stats};
 use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading, say};
 use anyhow::{Context, Result};
 use callwright::agent::Agent;
@@ -16,7 +17,7 @@ use callwright::engine::llama::{exit_now, leave};
 use callwright::message::{Message, open_calls};
 use callwright::session::event::PendingCall;
 use callwright::session::journal::{Invocation, Journal};
-use callwright::session::{Cut, Event, FinishReason, Outcome, Reply, Session};
+use callwright::session::{Cut, Event, FinishReason, ModelUsage, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
 use clap::{Arg, Args, Command, Id};
 use std::path::{Path, PathBuf};
@@ -58,6 +59,13 @@ pub struct RunArgs {
     /// Choose what is printed to standard output
     #[arg(long, value_name = "FORM", default_value = "text", help_heading = "Output")]
     pub output: Output,
+
+    #[command(flatten)]
+    trace: TraceOptions,
+
+    /// At the end, print tokens, seconds and tokens per second to standard error
+    #[arg(long, help_heading = "Output")]
+    stats: bool,
 
     /// Record the tokens of this run in FILE, and with --execute the tools' results; turns fallback models off
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "fallback_tool_models")]
@@ -101,17 +109,25 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
     reading::show(&mut session);
     let mut printer = Printer::new(args.output);
     let stop = Arc::clone(&session.options().cancel);
+    let mut trace = args.trace.begin(&session, resumed.is_some())?;
     let mut on_event = |event: &Event| {
+        trace.iter_mut().for_each(|trace| trace.event(event));
         if !printer.event(event) {
             stop.store(true, Ordering::Relaxed);
         }
     };
     let Some(mut agent) = agent else {
-        let reply = interrupts.during(|| session.respond(&mut on_event))?;
+        let reply = interrupts.during(|| session.respond(&mut on_event));
+        trace.iter_mut().for_each(Trace::end);
+        let reply = reply?;
         leave();
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
         tell(&reply, &session);
+        if args.stats {
+            let model = session.engine.model().name.clone();
+            say(format_args!("{}\n", stats(&[ModelUsage { model, answers: 1, usage: reply.usage }])));
+        }
         // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
         let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
         return Ok(match reply.finish_reason {
@@ -133,13 +149,17 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
                 let decided = decisions.about(question.call);
                 decided.or_else(|| Some(ask.as_ref()?(question))).unwrap_or(Approval::Undecided)
             }));
-            session.journal_on(&path)?;
-            Some(Kept { path, always: true })
+            session.journal_on(&path, &journal.unjoined)?;
+            let own = Kept::folder().and_then(|folder| std::fs::canonicalize(folder).ok());
+            let always = own.is_none() || path.parent().and_then(|folder| std::fs::canonicalize(folder).ok()) != own;
+            Some(Kept { path, always })
         }
         None if args.replay.is_some() => None,
         None => Kept::begin(args.journal.as_deref(), &mut session)?,
     };
-    let outcome = match interrupts.during(|| session.run(&mut agent, &mut on_event)) {
+    let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event));
+    trace.iter_mut().for_each(Trace::end);
+    let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
             // Nothing was answered.
@@ -150,6 +170,9 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
     leave();
     printer.finish_run(&session, &outcome)?;
     let status = tell_run(&outcome, &session, ANSWER);
+    if args.stats {
+        say(format_args!("{}\n", stats(&outcome.models)));
+    }
     match (&journal, outcome.status) {
         // The model has answered, or the caller goes on with the messages.
         (Some(kept), Status::Done | Status::Length | Status::ToolCalls | Status::ToolFailed | Status::Loop) => {
@@ -160,7 +183,12 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
             hint(&format!("callwright resume {file} --approve ID executes a call, --deny ID does not"));
         }
         (Some(kept), _) => hint(&format!("callwright resume {} goes on with the run", kept.path.display())),
-        (None, Status::Pending) => hint("--yes executes such calls without asking"),
+        (None, Status::Pending) => hint(match args.replay {
+            Some(_) => {
+                "callwright resume goes on with the recorded run: --approve ID executes a call, --deny ID does not"
+            }
+            None => "--yes executes such calls without asking",
+        }),
         (None, _) => {}
     }
     Ok(status)
@@ -184,7 +212,7 @@ impl Kept {
             Some(path) if path.as_os_str() == "off" => return Ok(None),
             Some(path) => Kept { path: path.to_owned(), always: true },
             None => {
-                let Some(folder) = state_folder().map(|folder| folder.join("runs")) else { return Ok(None) };
+                let Some(folder) = Kept::folder() else { return Ok(None) };
                 if std::fs::create_dir_all(&folder).is_err() {
                     return Ok(None);
                 }
@@ -192,9 +220,7 @@ impl Kept {
                 Kept { path: folder.join(format!("{now}-{}.jsonl", std::process::id())), always: false }
             }
         };
-        let folder = std::env::current_dir().unwrap_or_default();
-        let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-        match session.journal(&kept.path, Invocation { arguments, folder }) {
+        match session.journal(&kept.path) {
             Err(error) if kept.always => Err(error.into()),
             // Nobody asked for this one.
             Err(error) => {
@@ -203,6 +229,11 @@ impl Kept {
             }
             Ok(()) => Ok(Some(kept)),
         }
+    }
+
+    /// Returns the folder of the journals that nobody named.
+    fn folder() -> Option<PathBuf> {
+        Some(state_folder()?.join("runs"))
     }
 
     /// Removes the file, unless it is wanted.
@@ -246,7 +277,6 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     let variables = std::mem::take(&mut input.asked.body.variables);
     *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.options_mut().explain = args.explain;
-    session.options_mut().select_tools = args.conversation.select_tools;
     session.options_mut().find_tools = args.execute;
     session.set_variables(variables);
     for tool in input.tools.iter().filter(|_| args.execute) {
@@ -254,6 +284,7 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
         tracing::debug!(tool = tool.name, effect = policy.effect.as_str(), from = %policy.source, "effect");
     }
     session.set_tools(input.tools);
+    args.conversation.select(&mut session);
     session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
     if model.is_whole() && agent.is_none() {
@@ -263,7 +294,14 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
         session.check()?;
     }
     args.model.load_weights(&mut model, &mut session)?;
-    if let Some(path) = &args.record {
+    let folder = std::env::current_dir().unwrap_or_default();
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let invocation = resumed.map_or(Invocation { arguments, folder }, |resumed| resumed.journal.invocation.clone());
+    session.recording.invocation = args.execute.then_some(invocation);
+    // A recording that is resumed is added to.
+    let whole = |path: &&PathBuf| std::fs::canonicalize(path).ok();
+    let resumes = |path: &&PathBuf| resumed.is_some_and(|resumed| whole(path) == whole(&&resumed.path));
+    if let Some(path) = args.record.as_ref().filter(|path| !resumes(path)) {
         session.record(path)?;
     }
     Ok((session, agent))

@@ -33,6 +33,9 @@ pub(crate) struct Header {
     /// The caller's entries between the generations, with line numbers.
     #[serde(skip)]
     pub beside: Vec<(usize, Value)>,
+    /// What to say of a request beyond the last answer.
+    #[serde(skip)]
+    pub over: Option<Error>,
 }
 
 /// An entry of the caller.
@@ -101,6 +104,7 @@ impl Recorder {
             context_limit: engine.context_limit(),
             request,
             beside: Vec::new(),
+            over: None,
         })?;
         Ok(recorder)
     }
@@ -208,6 +212,8 @@ pub struct ScriptedEngine {
     generations: std::vec::IntoIter<Generation>,
     /// The lengths of measured prompts, by their hashes.
     measured: BTreeMap<String, usize>,
+    /// What to say of a request beyond the last answer.
+    over: Option<Error>,
     current: Option<Generation>,
     /// Hand-written scripts accept any prompt.
     any_prompt: bool,
@@ -251,7 +257,14 @@ impl ScriptedEngine {
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Replay`] with the line if it is not a recording.
     pub(crate) fn replay(path: &Path) -> Result<(ScriptedEngine, Header)> {
-        let text = text_file::read(path)?;
+        let bytes = std::fs::File::open(path).and_then(text_file::read_all);
+        let mut bytes = bytes.map_err(|error| Error::io("read", path, &error))?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let cut = whole > 0 && whole < bytes.len() && serde_json::from_slice::<Value>(&bytes[whole..]).is_err();
+        if cut {
+            bytes.truncate(whole);
+        }
+        let text = text_file::in_utf8(bytes, path)?;
         let mut lines = text.lines().enumerate();
         let damaged = |line: usize, error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
@@ -284,10 +297,12 @@ impl ScriptedEngine {
             }
             generations.push(generation);
         }
+        header.over = Some(over(path, &header, generations.len(), cut));
         let last = vocabulary.last_key_value().map_or(0, |(token, _)| token.0);
         let engine = ScriptedEngine {
             vocabulary,
             measured,
+            over: header.over.clone(),
             ..ScriptedEngine::new(header.model.clone(), header.context_limit, Token(last + 1), generations)
         };
         Ok((engine, header))
@@ -301,6 +316,7 @@ impl ScriptedEngine {
             end,
             generations: generations.into_iter(),
             measured: BTreeMap::new(),
+            over: None,
             current: None,
             any_prompt: false,
             prompt_len: 0,
@@ -310,6 +326,24 @@ impl ScriptedEngine {
             rows: Vec::new(),
         }
     }
+}
+
+/// Returns what to say of a request beyond the last answer of a recording. `cut`: its last line is not whole.
+fn over(path: &Path, header: &Header, answers: usize, cut: bool) -> Error {
+    let entries = |name: &str| header.beside.iter().filter(|(_, entry)| entry.get(name).is_some()).count();
+    let (runs, ended) = (entries("run"), entries("finished"));
+    let after = match answers {
+        0 => "before its first answer".to_owned(),
+        1 => "after 1 answer".to_owned(),
+        many => format!("after {many} answers"),
+    };
+    let interrupted = cut || runs > ended || (runs, answers) == (0, 0);
+    let (why, hint) = match header.request.get("invocation") {
+        _ if !interrupted => ("and this request is another one", "record again".to_owned()),
+        Some(_) => ("because it was interrupted", format!("callwright resume {} goes on with the run", path.display())),
+        None => ("because it was interrupted", "record again".to_owned()),
+    };
+    Error::new(ErrorKind::Replay, format!("the recording ends {after}, {why}")).hint(hint)
 }
 
 impl Engine for ScriptedEngine {
@@ -326,8 +360,11 @@ impl Engine for ScriptedEngine {
         let recorded = self.generations.as_slice().iter().find(|generation| generation.prompt_sha256 == wanted);
         let measured = || self.measured.get(&wanted).map(|tokens| vec![self.end; *tokens]);
         recorded.map(|generation| generation.prompt.clone()).or_else(measured).ok_or_else(|| {
-            Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: the request has changed")
-                .hint("replay with the same messages, tools, template and format, or record again")
+            let over = self.over.clone().filter(|_| self.generations.as_slice().is_empty());
+            over.unwrap_or_else(|| {
+                Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: the request has changed")
+                    .hint("replay with the same messages, tools, template and format, or record again")
+            })
         })
     }
 
@@ -410,7 +447,7 @@ impl Engine for ScriptedEngine {
                 Err(Error::new(ErrorKind::Replay, "the sampling options differ from the recorded ones")
                     .hint(format!("recorded: {}", json!(generation.sampling))))
             }
-            None if !self.any_prompt => Err(Error::new(ErrorKind::Replay, "the recording has ended")),
+            None => self.over.clone().map_or(Ok(()), Err),
             _ => Ok(()),
         }
     }

@@ -352,6 +352,30 @@ fn refused(url: &str, status: u16, text: &str) -> Error {
     }
 }
 
+/// Sends JSON to an address, and heeds nothing of the answer but its status.
+///
+/// # Errors
+/// [`ErrorKind::Server`] if it cannot be reached, or refuses.
+#[cfg(feature = "cli")]
+pub(crate) fn post(url: &str, body: &Value) -> Result<()> {
+    let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
+    let agent: Agent = config.timeout_global(Some(QUICK)).build().into();
+    let sent = agent.post(url).header("Content-Type", "application/json").send(&body.to_string());
+    let mut response = sent.map_err(|error| unreachable(url, &error))?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Server,
+        format!(
+            "{url} refused with status {}: {}",
+            status.as_u16(),
+            excerpt(&response.body_mut().read_to_string().unwrap_or_default())
+        ),
+    ))
+}
+
 /// A server that does not answer at all.
 fn unreachable(url: &str, error: &ureq::Error) -> Error {
     Error::new(ErrorKind::Server, format!("cannot reach {url}: {error}"))

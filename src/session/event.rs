@@ -30,6 +30,8 @@ pub enum Event {
     Usage(UsageStep),
     /// A tool was executed.
     ToolResult(ToolResult),
+    /// A call that needs approval was decided about.
+    Approval(ApprovalStep),
     /// A call did not go well, and is tried again.
     Retry(RetryStep),
     /// A fallback model writes a call.
@@ -114,8 +116,22 @@ pub struct ToolResult {
     /// The id of the same call before it in the answer, which was executed; this one has its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_as: Option<String>,
+    /// Whether the call was executed before, and has the result of that time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub already_done: bool,
     /// Seconds since the calls of the answer were started.
     pub seconds: f64,
+}
+
+/// A decision about a call that needs approval.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ApprovalStep {
+    /// The call, and why it needs approval.
+    #[serde(flatten)]
+    pub call: PendingCall,
+    /// `given`: somebody allowed this call; `assumed`: all are allowed; `denied`; `pending`: the run waits for it.
+    pub decision: &'static str,
 }
 
 /// A call that is tried again.

@@ -36,6 +36,8 @@ pub(crate) struct Journal {
     pub unknown: Vec<String>,
     /// How the run ended, if it did.
     pub finished: Option<String>,
+    /// The messages at the end of the conversation that have all results, but no entry says that they joined it.
+    pub unjoined: Vec<Message>,
 }
 
 /// An answer whose results are not all in the conversation.
@@ -68,6 +70,7 @@ impl Journal {
             pending: Vec::new(),
             unknown: Vec::new(),
             finished: None,
+            unjoined: Vec::new(),
         };
         let mut open: Option<Open> = None;
         for (line, entry) in entries {
@@ -117,9 +120,11 @@ impl Journal {
                         .in_file(path));
                 }
             }
+            let whole = open.results.len() == open.message.tool_calls.len();
+            let answer = [vec![open.message], open.results].concat();
             journal.unknown = open.begun;
-            journal.messages.push(open.message);
-            journal.messages.extend(open.results);
+            journal.messages.extend_from_slice(&answer);
+            journal.unjoined = if whole { answer } else { Vec::new() };
         } else if journal.messages.last().is_some_and(|last| last.role == Role::Assistant) {
             // The program ended between the last answer and the report of the end.
             journal.finished.get_or_insert_with(|| Status::Done.to_string());
@@ -139,22 +144,27 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the file cannot be written.
-    pub(crate) fn journal(&mut self, path: &Path, invocation: Invocation) -> Result<()> {
+    pub(crate) fn journal(&mut self, path: &Path) -> Result<()> {
         let mut request = serde_json::Map::new();
         request.insert("messages".to_owned(), messages_to_json(&self.messages));
         request.insert("tools".to_owned(), self.tools.to_json_with_policies());
+        let invocation = self.recording.invocation.clone().unwrap_or_default();
         request.insert("invocation".to_owned(), serde_json::to_value(invocation).unwrap_or_default());
         self.recording.journal = Some(Recorder::create(path, &*self.engine, Value::Object(request))?);
         Ok(())
     }
 
-    /// From now on goes on with the journal at `path`.
+    /// From now on goes on with the journal at `path`, which was read.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the file cannot be written.
-    pub(crate) fn journal_on(&mut self, path: &Path) -> Result<()> {
+    pub(crate) fn journal_on(&mut self, path: &Path, unjoined: &[Message]) -> Result<()> {
         self.recording.journal = Some(Recorder::append(path)?);
-        Ok(())
+        if unjoined.is_empty() {
+            return Ok(());
+        }
+        // The run goes on after them and would not write them again; a second crash would then lose them.
+        self.recording.step(|| Entry::Messages(messages_to_json(unjoined)))
     }
 }
 
@@ -225,7 +235,7 @@ mod tests {
         let (whole, cut) = (folder.path().join("whole.jsonl"), folder.path().join("cut.jsonl"));
         let (mut first, mut agent, lit) = session(0);
         first.set_messages(vec![Message::user("Light!")]).unwrap();
-        first.journal(&whole, Invocation { arguments: vec!["run".into()], folder: "/".into() }).unwrap();
+        first.journal(&whole).unwrap();
         assert_eq!(first.run(&mut agent, &mut |_| ()).unwrap().status, Status::Done);
         assert_eq!(*lit.lock().unwrap(), ROOMS);
         let bytes = std::fs::read(&whole).unwrap();
@@ -243,7 +253,7 @@ mod tests {
             let answers = |message: &&Message| message.role == Role::Assistant;
             let (mut session, mut agent, lit) = session(journal.messages.iter().filter(answers).count());
             session.set_messages(journal.messages).unwrap();
-            session.journal_on(&cut).unwrap();
+            session.journal_on(&cut, &journal.unjoined).unwrap();
             agent.unknown = journal.unknown;
             agent.executor.confirm = Some(Box::new(|question| match question.why {
                 "it had begun when the program ended, and may have been executed" => Approval::Denied(None),
@@ -255,9 +265,68 @@ mod tests {
             }
             assert_eq!(*lit.lock().unwrap(), ROOMS[begun..], "{end}: what had begun is not executed again");
             assert_eq!(session.messages().last().unwrap().content, "All is lit.", "{end}");
-            assert!(Journal::read(&cut).unwrap().finished.is_some(), "{end}");
+            let journal = Journal::read(&cut).unwrap();
+            let kept = (journal.messages.len(), journal.finished.is_some());
+            assert_eq!(kept, (session.messages().len(), true), "{end}: a second crash would lose nothing");
         }
         assert!(unknown > 100, "calls that had begun: {unknown}");
+    }
+
+    #[test]
+    fn what_a_person_answers_has_not_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.jsonl");
+        let by_hand = |answer: Option<&'static str>| {
+            let (mut session, mut agent, _) = session(0);
+            session.set_messages(vec![Message::user("Light!")]).unwrap();
+            agent.executor = crate::agent::exec::Executor::default();
+            agent.executor.by_hand = Some(Box::new(move |_| answer.map(str::to_owned)));
+            session.journal(&path).unwrap();
+            (session.run(&mut agent, &mut |_| ()).unwrap().status, Journal::read(&path).unwrap())
+        };
+        let (status, journal) = by_hand(None);
+        assert_eq!((status, journal.unknown, journal.messages.len()), (Status::ToolCalls, Vec::new(), 2));
+        let (status, journal) = by_hand(Some("on"));
+        assert_eq!((status, journal.unknown), (Status::Done, Vec::new()));
+        assert_eq!(journal.messages.iter().filter(|message| message.content == "on").count(), ROOMS.len());
+    }
+
+    #[test]
+    fn a_recording_of_an_interrupted_run_says_so_where_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let (whole, cut) = (folder.path().join("whole.jsonl"), folder.path().join("cut.jsonl"));
+        let (mut first, mut agent, _) = session(0);
+        first.set_messages(vec![Message::user("Light!")]).unwrap();
+        first.recording.invocation = Some(Invocation::default());
+        first.record(&whole).unwrap();
+        first.run(&mut agent, &mut |_| ()).unwrap();
+        let repeat = |path: &Path| {
+            let (mut session, agent) = Session::replay_run(path).unwrap();
+            session.run(&mut agent.unwrap_or_default(), &mut |_| ())
+        };
+        assert_eq!(repeat(&whole).unwrap().status, Status::Done);
+        let text = std::fs::read_to_string(&whole).unwrap();
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        for end in 1..lines.len() {
+            // Half of the next line, too.
+            let half = &lines[end][..lines[end].len() / 2];
+            std::fs::write(&cut, lines[..end].concat() + half).unwrap();
+            let answers = lines[..end].iter().filter(|line| line.contains("\"produced\"")).count();
+            let error = match repeat(&cut) {
+                Err(error) => error,
+                // Only how it ended is missing.
+                Ok(outcome) if answers == 3 => {
+                    assert_eq!(outcome.status, Status::Done, "{end}");
+                    continue;
+                }
+                Ok(outcome) => outcome.error.unwrap_or_else(|| panic!("{end}: {}", outcome.status)),
+            };
+            let after = ["before its first answer", "after 1 answer", "after 2 answers"][answers];
+            let message = format!("the recording ends {after}, because it was interrupted");
+            assert_eq!(error.message(), message, "{end}");
+            let hint = format!("callwright resume {} goes on with the run", cut.display());
+            assert!(error.to_string().contains(&hint), "{error}");
+        }
     }
 
     #[test]
@@ -269,7 +338,7 @@ mod tests {
         let mut tool = session.tools().get("light_on").unwrap().clone();
         tool.policy = crate::tool::Policy::new(crate::tool::Effect::Destructive);
         session.set_tools(Tools::new([tool]).unwrap());
-        session.journal(&path, Invocation::default()).unwrap();
+        session.journal(&path).unwrap();
         let outcome = session.run(&mut agent, &mut |_| ()).unwrap();
         assert_eq!(outcome.status, Status::Pending);
         let journal = Journal::read(&path).unwrap();

@@ -2,6 +2,7 @@
 
 use super::constrain::Shortage;
 use super::event::PendingCall;
+use super::journal::Invocation;
 use super::prompt::Written;
 use super::{ContextPolicy, Options, Session, ToolChoice, ToolsChange};
 use crate::agent::Agent;
@@ -17,6 +18,7 @@ use crate::error::Location;
 use crate::format::Format;
 use crate::generate::{End, Generation};
 use crate::message::{Conversation, ResponseFormat, messages_to_json};
+use crate::setting::Setting;
 use crate::template::ChatTemplate;
 use crate::tool::{Effect, Tools};
 use crate::{Error, ErrorKind, Result};
@@ -71,6 +73,9 @@ struct Request {
     text_after_calls: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     turn_markers: Vec<String>,
+    /// The command that began the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    invocation: Option<Invocation>,
 }
 
 /// Returns what recordings that do not say it were made with.
@@ -164,6 +169,8 @@ pub(crate) struct Ended {
 #[derive(Default)]
 pub(crate) struct Recording {
     pub(super) recorder: Option<Recorder>,
+    /// The command that begins a run, for those who go on with it.
+    pub(crate) invocation: Option<Invocation>,
     /// What a run does, if a journal is kept.
     pub(super) journal: Option<Recorder>,
     /// How the answers ended that are being repeated.
@@ -234,6 +241,7 @@ pub(super) fn recorder(session: &Session, path: &Path) -> Result<Recorder> {
         loop_guard: options.loop_guard,
         text_after_calls: options.text_after_calls,
         turn_markers: session.turn_markers.clone(),
+        invocation: session.recording.invocation.clone(),
     };
     let request = serde_json::to_value(request)
         .map_err(|error| Error::new(ErrorKind::Replay, format!("the session cannot be recorded: {error}")))?;
@@ -246,6 +254,15 @@ pub(super) fn recorder(session: &Session, path: &Path) -> Result<Recorder> {
 /// [`ErrorKind::Replay`] with the line when the file is no recording.
 pub(super) fn replay(path: &Path) -> Result<(Session, Option<Agent>)> {
     let (engine, header) = ScriptedEngine::replay(path)?;
+    if header.request.get("template").is_none() && header.request.get("invocation").is_some() {
+        return Err(Error::new(ErrorKind::Replay, "a journal without a recording has no tokens to repeat")
+            .hint(format!(
+                "callwright resume {} goes on with the run; {} writes a recording",
+                path.display(),
+                Setting::Record
+            ))
+            .in_file(path));
+    }
     let request: Request = serde_json::from_value(header.request).map_err(|error| {
         Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(Location {
             file: Some(path.to_owned()),
@@ -282,6 +299,7 @@ pub(super) fn replay(path: &Path) -> Result<(Session, Option<Agent>)> {
         ..Options::default()
     };
     let (mut limits, mut results, mut changes) = (None, Vec::new(), VecDeque::new());
+    let mut paused = Vec::new();
     for (line, entry) in header.beside {
         let place = Location { file: Some(path.to_owned()), line: Some(line), column: None };
         let entry = serde_json::from_value(entry).map_err(|error| {
@@ -292,19 +310,17 @@ pub(super) fn replay(path: &Path) -> Result<(Session, Option<Agent>)> {
             Entry::Ended(ended) => session.recording.repeated.push_back(ended),
             Entry::Executed(executed) => results.push(executed),
             Entry::Tools { turn, tools, changes: changed } => changes.push_back((turn, tools, changed)),
+            Entry::Pending(calls) => paused = calls,
             // What a journal has beside.
-            Entry::Answer(_)
-            | Entry::Begun { .. }
-            | Entry::Called { .. }
-            | Entry::Messages(_)
-            | Entry::Pending(_)
-            | Entry::Finished(_) => {}
+            Entry::Answer(_) | Entry::Begun { .. } | Entry::Called { .. } | Entry::Messages(_) | Entry::Finished(_) => {
+            }
         }
     }
     let mut executor = Executor::repeating(results);
     if !changes.is_empty() {
         executor.remote = Some(Arc::new(Recorded(Mutex::new(changes))));
     }
-    let agent = limits.map(|limits| Agent { executor, limits, ..Agent::default() });
+    let over = header.over;
+    let agent = limits.map(|limits| Agent { executor, limits, paused, over, ..Agent::default() });
     Ok((session, agent))
 }

@@ -30,7 +30,14 @@ pub fn too_large(what: &str) -> io::Error {
 /// # Errors
 /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Syntax`] if it is not UTF-8.
 pub fn read(path: &Path) -> Result<String> {
-    let bytes = std::fs::File::open(path).and_then(read_all).map_err(|error| Error::io("read", path, &error))?;
+    in_utf8(std::fs::File::open(path).and_then(read_all).map_err(|error| Error::io("read", path, &error))?, path)
+}
+
+/// Returns the bytes of the file at `path` as text.
+///
+/// # Errors
+/// [`ErrorKind::Syntax`] if they are not UTF-8.
+pub fn in_utf8(bytes: Vec<u8>, path: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         Error::new(ErrorKind::Syntax, format!("not valid UTF-8 at byte {valid}")).in_file(path).caused_by(error)

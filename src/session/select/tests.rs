@@ -94,6 +94,30 @@ fn tools_that_were_called_stay() {
 }
 
 #[test]
+fn a_call_that_waits_keeps_its_tool() {
+    let mut session = session(1, ["The map is there."]);
+    let made = ToolCall { id: Some("call00001".into()), name: "get_map".into(), arguments: Arguments::from_text("{}") };
+    session.push_message(Message::user("Play some music."));
+    session.push_message(Message::calls(vec![made]));
+    let mut agent = Agent::default();
+    agent.executor.function("get_map", "", |_: std::collections::HashMap<String, Value>| Ok::<_, String>("a map"));
+    let paused = session.run(&mut agent, &mut |_| ()).unwrap();
+    assert_eq!((paused.status, paused.pending.len()), (crate::agent::turn::Status::Pending, 1));
+    assert_eq!(shown(&session), ["get_music", "get_map"]);
+    agent.executor.confirm = Some(Box::new(|_| crate::agent::exec::Approval::Given));
+    let mut selected = Vec::new();
+    let outcome = session.run(&mut agent, &mut |event| {
+        if let Event::Selected(tools) = event {
+            selected.push(tools.tools.clone());
+        }
+    });
+    outcome.unwrap().ok().unwrap();
+    assert_eq!(selected, [["get_music", "get_map"]]);
+    session.push_message(Message::user("And the weather?"));
+    assert!(shown(&session).contains(&"get_map".to_owned()));
+}
+
+#[test]
 fn a_run_brings_in_tools_by_words_and_reports_what_is_shown() {
     let texts = [&*call("find_tools", r#"{"words": "the latest news"}"#), &*call("get_news", "{}"), "It is 2."];
     let mut session = session(2, texts);

@@ -359,8 +359,9 @@ fn an_overflow_in_the_middle_prints_what_was_done() {
     assert_eq!(ran.code, 1, "{ran:?}");
     let events: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.iter().filter(|event| event["type"] == "tool_result").count(), 2);
-    let done = events.last().unwrap();
+    let (done, sum) = (&events[events.len() - 2], &events[events.len() - 1]);
     assert_eq!((&done["type"], &done["status"]), (&"done".into(), &"error".into()));
+    assert_eq!((&sum["type"], &sum["status"]), (&"summary".into(), &"error".into()));
     assert!(done["error"].as_str().unwrap().starts_with(overflow), "{done}");
 
     let ran = with("text");
@@ -388,6 +389,39 @@ fn a_run_is_recorded_and_repeated_without_its_tools() {
     let again = run(callwright(home.path()).args(["run", "--replay", file]));
     assert_eq!((again.code, again.out), (ran.code, ran.out));
     assert_eq!(std::fs::read_to_string(&mark).unwrap(), executed, "a tool was executed");
+    // What a crash leaves before the first tool is executed.
+    let text = std::fs::read_to_string(file).unwrap();
+    let begun = text.find("{\"beside\":{\"begun\"").unwrap();
+    std::fs::write(file, &text[..begun + 9]).unwrap();
+    let again = run(callwright(home.path()).args(["run", "--replay", file]));
+    assert!(
+        again.code == 1 && again.err.contains("the recording ends after 1 answer, because it was interrupted"),
+        "{again:?}"
+    );
+    assert!(again.err.contains(&format!("hint: callwright resume {file} goes on with the run")), "{again:?}");
+    std::fs::remove_file(&mark).unwrap();
+    let resumed = run(callwright(home.path()).args(["resume", file, "--yes"]));
+    assert!(resumed.code == 0 && std::fs::read_to_string(&mark).unwrap() == executed, "{resumed:?}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_pause_is_repeated_and_a_journal_has_nothing_to_repeat() {
+    let home = tempfile::tempdir().unwrap();
+    let tools = tools(home.path(), "command = [\"echo\", \"21\"]\neffect = \"destructive\"");
+    let files = ["run.jsonl", "journal.jsonl"].map(|name| home.path().join(name).display().to_string());
+    let options = ["--tools", &tools, "--record", &files[0], "--journal", &files[1]];
+    let ran = execute_question(home.path(), "What's the weather in Rome?", &options);
+    let paused = |ran: &Ran| ran.err.lines().find(|line| line.contains("it is destructive")).map(str::to_owned);
+    let again = run(callwright(home.path()).args(["run", "--replay", &files[0]]));
+    assert!(again.code == 4 && paused(&again).is_some() && paused(&again) == paused(&ran), "{again:?}");
+    assert!(again.err.contains("hint: callwright resume goes on with the recorded run"), "{again:?}");
+    let journal = run(callwright(home.path()).args(["run", "--replay", &files[1]]));
+    assert!(
+        journal.code == 2 && journal.err.contains("a journal without a recording has no tokens to repeat"),
+        "{journal:?}"
+    );
+    assert!(journal.err.contains(&format!("callwright resume {} goes on with the run", files[1])), "{journal:?}");
 }
 
 #[test]
@@ -411,6 +445,7 @@ fn a_run_is_repeated_as_it_was_recorded() {
                 "--cache-type-k" | "--cache-type-v" => "f16",
                 "--context-policy" | "--images" => "error",
                 "--tool-result" => "get_weather=1",
+                "--otlp" => "http://127.0.0.1:1",
                 _ => "1",
             });
         }
@@ -471,6 +506,27 @@ fn a_run_that_pauses_goes_on_with_the_approval_of_exactly_this_call() {
     let ended = resume(&["--approve", id]);
     assert!(ended.code == 2 && ended.err.contains("no call"), "{ended:?}");
     assert!(resume(&[]).err.contains("the run has ended: done"));
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_journal_that_nobody_named_goes_when_the_run_has_ended() {
+    let home = tempfile::tempdir().unwrap();
+    let tools = tools(home.path(), "command = [\"echo\", \"21 degrees\"]\neffect = \"destructive\"");
+    let ran = execute_question(home.path(), "What's the weather in Rome?", &["--tools", &tools]);
+    let hint = ran.err.split("callwright resume ").nth(1).expect("a pause names its journal");
+    let journal = hint.split(" --approve").next().unwrap();
+    assert!(Path::new(journal).starts_with(home.path().join("state")), "{ran:?}");
+    let state = home.path().join("state");
+    let resume = |option: &str| {
+        run(callwright(home.path())
+            .env("XDG_STATE_HOME", &state)
+            .args(["resume", journal])
+            .args(option.split_terminator(' ')))
+    };
+    assert!(resume("").code == 4 && Path::new(journal).exists());
+    let ended = resume("--yes");
+    assert!(ended.code == 0 && !Path::new(journal).exists(), "{ended:?}");
 }
 
 #[test]

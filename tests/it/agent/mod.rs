@@ -5,6 +5,8 @@ mod context;
 mod effects;
 mod exec;
 mod execute;
+#[cfg(feature = "remote")]
+mod kill;
 mod limits;
 #[cfg(feature = "mcp")]
 mod mcp_python;

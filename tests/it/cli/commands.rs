@@ -59,9 +59,17 @@ fn events_are_lines_and_a_recording_repeats_them() {
         .arg(&record));
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     let events = |ran: &Ran| -> Vec<Value> {
-        let all = ran.out.lines().map(|line| serde_json::from_str(line).unwrap());
-        all.filter(|event: &Value| event["type"] != "usage").collect()
+        let all = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let untimed = all.map(|mut event| {
+            let time = event.as_object_mut().unwrap().shift_remove("time");
+            assert!(time.and_then(|time| time.as_str()?.parse::<jiff::Timestamp>().ok()).is_some(), "{event}");
+            event
+        });
+        untimed.filter(|event| event["type"] != "usage" && event["type"] != "summary").collect()
     };
+    let sum: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+    assert_eq!((&sum["type"], &sum["finish_reason"]), (&"summary".into(), &"tool_calls".into()));
+    assert!(sum["usage"]["prompt_tokens"].as_u64() > Some(20) && sum["seconds"].as_f64() > Some(0.0), "{sum}");
     let first = events(&ran);
     assert_eq!(first[0]["type"], "call_start");
     assert_eq!(first.last().unwrap()["type"], "done");
@@ -134,7 +142,8 @@ fn interrupting_keeps_what_was_written_and_exits_with_130() {
     let mut complaint = String::new();
     child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{complaint}");
-    assert_eq!(seen.last().unwrap(), r#"{"type":"done","finish_reason":"cancelled"}"#);
+    let done = &seen[seen.len() - 2];
+    assert!(done.starts_with(r#"{"type":"done","finish_reason":"cancelled","time":"#), "{done}");
     assert!(complaint.ends_with("note: interrupted\n"), "{complaint}");
 }
 

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Commands that are not run, by a part of them, and why.
-const NOT_RUN: [(&str, &str); 9] = [
+const NOT_RUN: [(&str, &str); 10] = [
     ("…", "the reader's own text"),
     (" -m ", "another model"),
     ("plain adapted", "runs that another command would have made"),
     ("bfcl:", "the leaderboard's data"),
+    ("suites/home", "a suite of the repository, and many answers"),
     ("mcp.json", "the reader's MCP servers"),
     ("last-week", "an earlier run"),
     ("part-3", "parts that GNU parallel would have made"),

@@ -35,6 +35,7 @@ struct State {
     models: Vec<&'static str>,
     key: Option<&'static str>,
     answers: VecDeque<Answer>,
+    script: Option<fn(&Value) -> Answer>,
     requests: Vec<Value>,
     likeliest: VecDeque<Value>,
     most: u64,
@@ -72,6 +73,12 @@ impl ModelServer {
         let mut state = self.state.lock().unwrap();
         (state.most, state.likeliest) = (most, likeliest.into_iter().collect());
         drop(state);
+        self
+    }
+
+    /// Gives the answers that this chooses by the request.
+    pub fn answering(self, script: fn(&Value) -> Answer) -> ModelServer {
+        self.state.lock().unwrap().script = Some(script);
         self
     }
 
@@ -135,6 +142,10 @@ fn respond(out: &TcpStream, path: &str, key: &str, body: &[u8], state: &Mutex<St
         let models: Vec<Value> = known.models.iter().map(|id| json!({"id": id, "max_model_len": 4096})).collect();
         return whole("200 OK", "", "application/json", &json!({"data": models}).to_string());
     }
+    if path == "/v1/traces" {
+        known.requests.push(serde_json::from_slice(body).unwrap());
+        return whole("200 OK", "", "application/json", "{}");
+    }
     if !matches!(path, "/v1/completions" | "/v1/chat/completions") {
         return whole("404 Not Found", "", "application/json", r#"{"detail": "Not Found"}"#);
     }
@@ -150,8 +161,9 @@ fn respond(out: &TcpStream, path: &str, key: &str, body: &[u8], state: &Mutex<St
             None => whole("400 Bad Request", "", "application/json", refused),
         };
     }
+    let chosen = known.script.map(|script| script(&request));
     known.requests.push(request);
-    let answer = known.answers.pop_front().unwrap_or(Answer::Status(500, ""));
+    let answer = chosen.or_else(|| known.answers.pop_front()).unwrap_or(Answer::Status(500, ""));
     drop(known);
     let choice = |text: &str| json!({"choices": [{"index": 0, "text": text}]});
     let (events, reason) = match answer {

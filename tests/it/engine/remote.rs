@@ -385,6 +385,125 @@ fn what_an_answer_costs_is_in_its_usage() {
 }
 
 #[test]
+fn of_many_tools_those_that_fit_are_shown_and_a_note_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let topics =
+        ["weather", "road", "hotel", "recipe", "music", "map", "news", "stock", "mail", "train", "gift", "tax", "boat"];
+    for (count, more, shown) in
+        [(12, &[][..], 12), (13, &[], 8), (13, &["--select-tools", "all"], 13), (13, &["--select-tools", "3"], 3)]
+    {
+        let tools = topics[..count]
+            .iter()
+            .map(|topic| json!({"name": format!("get_{topic}"), "description": format!("Get a {topic}")}));
+        let path = home.path().join("tools.json");
+        std::fs::write(&path, json!(tools.collect::<Vec<_>>()).to_string()).unwrap();
+        let server = ModelServer::start([words("Hello.")]);
+        let ran = ask(&server, &[&["--tools", path.to_str().unwrap()], more].concat());
+        let prompt = server.requests()[0]["prompt"].as_str().unwrap().to_owned();
+        let seen = topics.iter().filter(|topic| prompt.contains(&format!("get_{topic}"))).count();
+        assert_eq!((ran.code, seen), (0, shown), "{ran:?}");
+        assert!(prompt.contains("get_weather"), "{prompt}");
+        let noted = "note: 13 tools are too many for a small model: it sees the 8 that fit the question best; --select-tools all";
+        assert_eq!(ran.err.matches(noted).count(), usize::from(shown == 8), "{}", ran.err);
+    }
+}
+
+/// The names of spans, and a value of one.
+fn spans(document: &Value) -> Vec<&Value> {
+    document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap().iter().collect()
+}
+
+fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
+    let attributes = span["attributes"].as_array().unwrap();
+    attributes.iter().find(|one| one["key"] == key).map_or(&Value::Null, |one| &one["value"])
+}
+
+#[test]
+fn a_run_is_one_trace() {
+    let home = tempfile::tempdir().unwrap();
+    let script = |request: &Value| match request["messages"].as_array().unwrap().len() {
+        1 => Answer::Deltas(vec![delta(0, "get_weather", "{\"city\": \"Oslo\"}")], "tool_calls"),
+        _ => Answer::Deltas(vec![json!({"content": "Sunny."})], "stop"),
+    };
+    let server = ModelServer::start([]).answering(script);
+    let model = format!("openai-chat:{}", server.url);
+    let tools = home.path().join("tools.toml");
+    let text = std::fs::read_to_string(EXECUTED).unwrap();
+    let run_as = "command = [\"echo\", \"21\"]";
+    let text = text
+        .replace("command = [\"./tools/weather.sh\"]", run_as)
+        .replace("effect = \"read\"", "effect = \"destructive\"");
+    assert!(text.contains(run_as) && text.contains("destructive"));
+    std::fs::write(&tools, text).unwrap();
+    let files = ["trace.json", "run.jsonl"].map(|name| home.path().join(name).display().to_string());
+    let collector = server.url.strip_suffix("/v1").unwrap();
+    let options = [
+        "--tools",
+        tools.to_str().unwrap(),
+        "--execute",
+        "--trace",
+        &files[0],
+        "--otlp",
+        collector,
+        "--stats",
+        "--journal",
+        &files[1],
+    ];
+    let paused = ask_at(home.path(), &model, &options);
+    assert_eq!(paused.code, 4, "{paused:?}");
+    let read = || -> Value { serde_json::from_str(&std::fs::read_to_string(&files[0]).unwrap()).unwrap() };
+    let first = read();
+    assert_eq!(server.requests().last().unwrap(), &first, "the collector gets what the file has");
+    let all = spans(&first);
+    assert_eq!(all.len(), 2, "{first}");
+    let (chat, root) = (all[0], all[1]);
+    assert!(chat["name"].as_str().unwrap().starts_with("chat ") && root["name"] == "invoke_agent", "{first}");
+    assert!(chat["parentSpanId"] == root["spanId"] && chat["traceId"] == root["traceId"], "{first}");
+    assert!(root.get("parentSpanId").is_none() && root["traceId"].as_str().unwrap().len() == 32, "{first}");
+    assert_eq!(attribute(chat, "gen_ai.usage.input_tokens"), &json!({"intValue": "30"}));
+    assert_eq!(attribute(chat, "gen_ai.usage.output_tokens"), &json!({"intValue": "7"}));
+    let reasons = json!({"arrayValue": {"values": [{"stringValue": "tool_calls"}]}});
+    assert_eq!(attribute(chat, "gen_ai.response.finish_reasons"), &reasons);
+    assert_eq!(attribute(root, "callwright.status"), &json!({"stringValue": "pending"}));
+    let approval =
+        |event: &Value| (event["name"].clone(), attribute(event, "callwright.decision")["stringValue"].clone());
+    assert_eq!(approval(&root["events"][0]), (json!("approval"), json!("pending")));
+
+    let mut resume = callwright(home.path());
+    let resumed = run(resume.env("NO_PROXY", "*").args(["resume", &files[1], "--yes"]));
+    assert!(resumed.code == 0 && resumed.out.ends_with("Sunny.\n"), "{resumed:?}");
+    assert!(resumed.err.contains("TOKENS/S") && resumed.err.contains(" 30 "), "{}", resumed.err);
+    let second = read();
+    let names: Vec<&str> = spans(&second).iter().map(|span| span["name"].as_str().unwrap()).collect();
+    assert!(names[1..3] == ["invoke_agent", "execute_tool get_weather"] && names.len() == 5, "{names:?}");
+    let tool = spans(&second)[2];
+    assert_eq!(attribute(tool, "gen_ai.tool.name"), &json!({"stringValue": "get_weather"}));
+    assert!(attribute(tool, "gen_ai.tool.call.id")["stringValue"].is_string(), "{tool}");
+    let number = |span: &Value, key: &str| span[key].as_str().unwrap().parse::<u64>().unwrap();
+    for span in spans(&second) {
+        assert!(number(span, "startTimeUnixNano") <= number(span, "endTimeUnixNano"), "{span}");
+    }
+    assert_eq!(approval(&spans(&second)[4]["events"][0]), (json!("approval"), json!("assumed")));
+    assert!(!second.to_string().contains("Oslo") && !second.to_string().contains("Sunny"), "no text is in the trace");
+}
+
+#[test]
+fn a_collector_that_is_not_there_is_a_note() {
+    let server = ModelServer::start([words("Hello.")]);
+    let ran = ask(&server, &["--otlp", "http://127.0.0.1:1"]);
+    assert_eq!((ran.code, ran.out.as_str()), (0, "Hello.\n"), "{ran:?}");
+    assert!(
+        ran.err.contains("note: the spans of the run were not taken: cannot reach http://127.0.0.1:1/v1/traces"),
+        "{}",
+        ran.err
+    );
+    let wrong = ask(&server, &["--otlp", "localhost"]);
+    assert!(wrong.code == 2 && wrong.err.contains("not an address that begins with http"), "{wrong:?}");
+    let wrong = ask(&server, &["--trace", "/no/such/folder/trace.json"]);
+    assert!(wrong.code == 2 && wrong.err.contains("cannot write /no/such/folder/trace.json"), "{wrong:?}");
+}
+
+#[test]
 fn a_fallback_model_on_a_server_needs_its_key_before_anything_is_sent() {
     let local = ModelServer::start([words("Hello.")]);
     let home = tempfile::tempdir().unwrap();

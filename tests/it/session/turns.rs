@@ -405,7 +405,6 @@ fn a_broken_recording_is_an_error_with_its_line() {
         ("empty", String::new()),
         ("another file", "{}\n".to_owned()),
         ("a later version", good.replacen("\"callwright_recording\":1", "\"callwright_recording\":2", 1)),
-        ("cut off", good[..good.len() - 20].to_owned()),
         ("an impossible token", good.replacen("\"produced\":[[89", "\"produced\":[[-89", 1)),
     ] {
         std::fs::write(&path, text).unwrap();
@@ -414,6 +413,10 @@ fn a_broken_recording_is_an_error_with_its_line() {
         messages += &format!("== {what}\n{error}\n").replace(&folder.path().display().to_string(), "<folder>");
     }
     insta::assert_snapshot!(messages);
+    // A last line that was cut off is what an interruption leaves.
+    std::fs::write(&path, &good[..good.len() - 20]).unwrap();
+    let error = Session::replay(&path).unwrap().respond(&mut |_| ()).unwrap_err();
+    assert_eq!(error.message(), "the recording ends before its first answer, because it was interrupted");
 }
 
 #[test]
