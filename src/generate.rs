@@ -109,7 +109,7 @@ impl AddAssign for Usage {
     }
 }
 
-fn is_zero(count: &usize) -> bool {
+pub(crate) fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 

@@ -82,6 +82,7 @@ impl SessionAnswers {
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             forced_tokens: usage.forced_tokens,
+            rewritten_tokens: usage.rewritten_tokens,
             cost: usage.cost,
             call_probability: reply.call_probability,
             decided: reply.decided,

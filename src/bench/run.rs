@@ -50,6 +50,8 @@ pub struct Answer {
     pub cached_tokens: usize,
     /// Tokens forced by a grammar.
     pub forced_tokens: usize,
+    /// Tokens of calls in another form that were taken back.
+    pub rewritten_tokens: usize,
     /// What it cost.
     pub cost: f64,
     /// How likely a call was where the answer began.
@@ -298,6 +300,7 @@ fn sample(question: &Question<'_>, answer: Result<Answer>, warm_up: bool) -> (Sa
         prompt_tokens: answer.prompt_tokens,
         cached_tokens: answer.cached_tokens,
         forced_tokens: answer.forced_tokens,
+        rewritten_tokens: answer.rewritten_tokens,
         cost: answer.cost,
         call_probability: answer.call_probability,
         decided: answer.decided,

@@ -1,7 +1,7 @@
 //! One stored answer: all that is needed to score it, now or with a newer parser.
 
 use crate::decision::{CallProbability, Decided};
-use crate::generate::is_free;
+use crate::generate::{is_free, is_zero};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -75,6 +75,9 @@ pub(crate) struct Sample {
     pub cached_tokens: usize,
     /// The tokens forced by a grammar.
     pub forced_tokens: usize,
+    /// The tokens of calls in another form that were taken back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rewritten_tokens: usize,
     /// What it cost, if models.toml has the server's prices, in their currency.
     #[serde(default, skip_serializing_if = "is_free")]
     pub cost: f64,

@@ -129,7 +129,7 @@ pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, configuration
     let scored = Scored {
         unknown_tool,
         attempted,
-        other_form: parsed.calls.iter().any(|call| call.other_form),
+        other_form: sample.rewritten_tokens > 0 || parsed.calls.iter().any(|call| call.other_form),
         text_around: !calls.is_empty() && !parsed.content.trim().is_empty(),
         repairs: parsed
             .repairs

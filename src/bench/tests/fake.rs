@@ -30,6 +30,7 @@ pub(crate) fn sample(case: &str, raw: &str) -> Sample {
         prompt_tokens: 10,
         cached_tokens: 0,
         forced_tokens: 0,
+        rewritten_tokens: 0,
         cost: 0.0,
         call_probability: None,
         decided: None,
