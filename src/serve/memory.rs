@@ -101,9 +101,9 @@ mod tests {
         // The size counts, too.
         let large = json!("x".repeat(BYTES / 2));
         memory.put("large", &large, &[]);
-        assert!(memory.get("resp_2").is_some());
+        assert!(memory.get("resp_3").is_some());
         memory.put("larger", &large, &[]);
-        assert!(memory.get("resp_2").is_none() && memory.get("larger").is_some());
+        assert!(memory.get("resp_3").is_none() && memory.get("larger").is_some());
         assert!(memory.get("large").is_none());
         memory.put("too large", &json!("x".repeat(BYTES)), &[]);
         assert!(memory.get("too large").is_none() && memory.get("larger").is_some());
