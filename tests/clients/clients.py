@@ -2,9 +2,9 @@
 
 import json
 import sys
+import urllib.request
 
 import anthropic
-import httpx
 import openai
 from anthropic.types import Message, RawMessageStreamEvent
 from langchain_core.messages import HumanMessage, ToolMessage
@@ -151,7 +151,10 @@ def strict():
         ("/v1/messages", Message, RawMessageStreamEvent, {"messages": USER, "max_tokens": 100, "tools": [tool]}),
     ]
     for path, whole, event, body in bodies:
-        post = lambda stream: httpx.post(URL + path, json={**body, "stream": stream}, timeout=300).raise_for_status().text
+        def post(stream):
+            data = json.dumps({**body, "stream": stream}).encode()
+            return urllib.request.urlopen(urllib.request.Request(URL + path, data), timeout=300).read().decode()
+
         TypeAdapter(whole).validate_json(post(False))
         data = [line[6:] for line in post(True).splitlines() if line.startswith("data: ") and line != "data: [DONE]"]
         for line in data:

@@ -6,10 +6,11 @@ use callwright::agent::exec::Executor;
 use callwright::agent::turn::Status;
 use callwright::constraint::Mode;
 use callwright::format::Format;
-use callwright::message::Message;
+use callwright::message::{Arguments, Message, ToolCall};
 use callwright::parse::event::Event as Parsed;
 use callwright::session::{Event, FinishReason, Reply, Session};
 use callwright::{Tools, engine::ModelInfo, engine::scripted::ScriptedEngine};
+use serde_json::{Value, json};
 
 const SORRY: &str = "I can't. ";
 
@@ -79,6 +80,46 @@ fn a_value_that_repeats_itself_is_ended_where_no_schema_asks_for_it() {
         assert_eq!(reply.finish_reason, FinishReason::Loop);
         assert!(!reply.calls[0].complete && notes(&reply, "loop").len() == 1, "{reply:?}");
     }
+}
+
+#[test]
+fn json_that_a_schema_demands_is_closed_where_it_repeats_itself() {
+    let properties = json!({"points": {"type": "array", "items": {"type": "integer"}}, "title": {"type": "string"}});
+    let schema = json!({"type": "object", "properties": properties, "required": ["points", "title"], "additionalProperties": false});
+    for text in [
+        format!("{{\"points\": [7{}], \"title\": \"x\"}}", ", 7".repeat(900)),
+        format!("{{\"points\": [7], \"title\": \"{}\"}}", "very ".repeat(500)),
+    ] {
+        let mut session = scripted("main", [text.as_str()]);
+        session.options_mut().constrain = Mode::Auto;
+        session.options_mut().max_tokens = 100_000;
+        session.options_mut().response_format =
+            Some(serde_json::from_value(json!({"schema": schema, "strict": true})).unwrap());
+        let mut notices = Vec::new();
+        session.set_messages(vec![Message::user("Plot it")]).unwrap();
+        let reply = session.respond(&mut |event| notices.push(serde_json::to_string(event).unwrap())).unwrap();
+        let value: Value = serde_json::from_str(&reply.message.content).unwrap_or_else(|_| panic!("{reply:?}"));
+        assert!(value["points"][0] == 7 && value["title"].is_string(), "{value}");
+        assert!(reply.message.content.len() < 400, "{value}");
+        assert_eq!((reply.finish_reason, notes(&reply, "loop").len()), (FinishReason::Loop, 1));
+        assert_eq!(notes(&reply, "problem"), [""; 0]);
+        let note = "the answer repeated itself, and was closed early, with the shortest values that fit";
+        assert!(notices.concat().contains(note), "{notices:?}");
+    }
+}
+
+#[test]
+fn a_result_is_answered_with_json_where_the_model_would_have_written_text() {
+    let mut session = session("It is sunny.", Mode::Auto);
+    session.options_mut().max_tokens = 80;
+    session.options_mut().response_format =
+        Some(serde_json::from_value(json!({"schema": {"type": "object"}, "strict": false})).unwrap());
+    let call = ToolCall { id: Some("call00001".into()), name: "weather".into(), arguments: Arguments::from_text("{}") };
+    let result = Message::tool("call00001", "weather", "sunny");
+    session.set_messages(vec![Message::user("Weather?"), Message::calls(vec![call]), result]).unwrap();
+    let reply = session.respond(&mut |_| ()).unwrap();
+    assert!(reply.calls.is_empty(), "{reply:?}");
+    assert!(serde_json::from_str::<Value>(&reply.message.content).unwrap().is_object(), "{reply:?}");
 }
 
 #[test]
