@@ -164,11 +164,7 @@ pub(crate) const SCORES: [ScoreDefinition; 9] = [
         "answers all of whose calls reach a program, as run and serve hand them over: read in any form, repaired, complete \
          and valid; among those that attempt a call",
     ),
-    definition(
-        "in_format",
-        "in the format",
-        "the same, if the model wrote them in its format by itself and not in another form",
-    ),
+    definition("in_format", "in the format", "the same, if the model wrote them in its format and not in another form"),
     definition("as_written", "as written", "the same as delivered, without those that had to be repaired"),
     definition("decision_recall", "recall", "answers with a call, among the cases that need one"),
     definition(

@@ -151,7 +151,9 @@ fn a_models_toml_names_the_adapters_of_a_model() {
         run(command.arg(below.join("models.toml")).args(options))
     };
     entry(r#"["adapter.gguf"]"#);
-    let plain = answer(&[]).out;
+    // The entry applies to the file by whatever name.
+    let plain = answer(&["--no-entry"]).out;
+    assert_eq!(answer(&["-m", &bundled()]).out, answer(&["-m", "mine"]).out);
     let adapted = answer(&["-m", "mine"]).out;
     assert_ne!(adapted, plain);
     entry(r#"["adapter.gguf:0"]"#);
