@@ -157,7 +157,9 @@ impl ConversationOptions {
     /// Decides how many of a session's tools the model sees.
     pub fn select(&self, session: &mut Session) {
         let all = session.tools().len();
-        let most = self.select_tools.map_or((all > FEW).then_some(SELECTED), |shown| shown.0);
+        // A server may run a large model, which needs no selection.
+        let many = all > FEW && !session.engine.samples();
+        let most = self.select_tools.map_or(many.then_some(SELECTED), |shown| shown.0);
         session.options_mut().select_tools = most;
         if let Some(most) = most.filter(|_| self.select_tools.is_none()) {
             let finds = if session.options().find_tools { "; it finds others with find_tools" } else { "" };

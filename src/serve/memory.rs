@@ -108,6 +108,7 @@ mod tests {
         memory.put("too large", &json!("x".repeat(BYTES)), &[]);
         assert!(memory.get("too large").is_none() && memory.get("larger").is_some());
         assert!(memory.remove("larger") && !memory.remove("larger"));
-        assert_eq!(memory.kept().bytes, memory.kept().responses.iter().map(|stored| stored.bytes()).sum::<usize>());
+        let kept = memory.kept();
+        assert_eq!(kept.bytes, kept.responses.iter().map(|stored| stored.bytes()).sum::<usize>());
     }
 }

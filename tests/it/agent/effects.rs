@@ -7,7 +7,7 @@ use callwright::agent::turn::Status;
 use callwright::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
-use callwright::message::{Arguments, Message, ToolCall};
+use callwright::message::{Arguments, Message, Role, ToolCall};
 use callwright::session::{Outcome, Session};
 use callwright::tool::{Effect, EffectSource, Tool};
 use callwright::{ErrorKind, Tools};
@@ -112,8 +112,10 @@ fn a_call_is_the_same_in_another_order_and_in_a_run_that_goes_on() {
 fn reading_again_is_allowed_and_so_is_a_tool_that_may_repeat() {
     let state = in_room("state", "hall");
     // The first time the model may have overlooked the result.
-    let (_, _, log) = run(&[&state, &state, "Dark."], |_| ());
-    assert_eq!(log.len(), 1);
+    let (outcome, session, log) = run(&[&state, &state, "Dark."], |_| ());
+    assert_eq!((outcome.status, log.len()), (Status::Done, 1));
+    let roles: Vec<Role> = session.messages().iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Assistant], "the repeated answer does not count");
     let (_, _, log) = run(&[&state, &state, &state, "Dark."], |_| ());
     assert_eq!(log.len(), 2);
     let (mut agent, mut tools, log) = home();
