@@ -24,6 +24,29 @@ fn a_question_and_tools_in_a_call_out() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn of_many_tools_those_that_fit_are_shown_and_a_note_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("tools.json");
+    let topics =
+        ["weather", "road", "hotel", "recipe", "music", "map", "news", "stock", "mail", "train", "gift", "tax", "boat"];
+    for (count, options, shown) in [(12, &[][..], None), (13, &[], Some(8)), (13, &["--select-tools", "all"], None)] {
+        let tool =
+            |topic: &&str| serde_json::json!({"name": format!("get_{topic}"), "description": format!("Get a {topic}")});
+        std::fs::write(&path, Value::from_iter(topics[..count].iter().map(tool)).to_string()).unwrap();
+        let mut command = callwright(home.path());
+        command.args(["run", QUESTION, "-n", "8", "--output", "events", "--tools"]).arg(&path).args(options);
+        let ran = run(&mut command);
+        let events: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let selected = events.iter().find(|event| event["type"] == "selected").map(|event| &event["tools"]);
+        assert_eq!(selected.map(|tools| tools.as_array().unwrap().len()), shown, "{ran:?}");
+        assert!(selected.is_none_or(|tools| tools.as_array().unwrap().contains(&Value::from("get_weather"))));
+        let noted = "note: 13 tools are too many for a small model: it sees the 8 that fit the question best; --select-tools all";
+        assert_eq!(ran.err.matches(noted).count(), usize::from(shown.is_some()), "{}", ran.err);
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn json_is_one_document_that_can_be_gone_on_with() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["run", QUESTION, "--tools", TOOLS, "--output", "json"]));
