@@ -488,6 +488,8 @@ impl Turn {
     fn decide(&mut self) -> Step {
         let mut advice = Vec::new();
         let mut looping = false;
+        // The model insists on reading what it knows, and reads the same again.
+        let mut unchanged = !self.calls.is_empty() && self.calls.iter().all(|call| call.known);
         // The same call several times in one answer was executed once.
         let mut here = HashMap::new();
         for (index, call) in self.calls.iter().enumerate() {
@@ -501,14 +503,17 @@ impl Turn {
                         *times
                     });
                     looping |= times > 2;
+                    unchanged &= times > 1;
                     if times > 1 {
                         advice.push(Advice::Repeated { call: index });
                     }
                 }
                 Some(CallOutcome::Failed { fault: Fault::Tool, .. }) => {
+                    unchanged = false;
                     advice.push(Advice::Unavailable { call: index });
                 }
                 Some(CallOutcome::Failed { fault, .. }) => {
+                    unchanged = false;
                     let failures = self.failures(&call.counted_as);
                     advice.push(Advice::Failed { call: index, fault: *fault, failures });
                 }
@@ -518,10 +523,10 @@ impl Turn {
         }
         let repeats = self.calls.iter().all(|call| call.already_done);
         self.repeats = if repeats { self.repeats + 1 } else { 0 };
-        let reason = match (self.given_up, looping) {
-            (true, _) => Some(Reason::ToolFailed),
-            (false, true) => Some(Reason::Loop),
-            (false, false) => (self.repeats >= MOST_REPEATS).then_some(Reason::AlreadyDone),
+        let reason = match self.given_up {
+            true => Some(Reason::ToolFailed),
+            false if unchanged || self.repeats >= MOST_REPEATS => Some(Reason::AlreadyDone),
+            false => looping.then_some(Reason::Loop),
         };
         match reason {
             _ if self.turns >= self.limits.max_turns => Step::Stop(match reason {

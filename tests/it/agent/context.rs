@@ -139,8 +139,8 @@ fn notes_to_the_model_about_a_call_are_not_truncated_with_its_result() {
     let mut agent = Agent::default();
     let tool = agent.executor.function("weather", "The weather", |_: City| Ok::<_, String>("sunny ".repeat(800)));
     let one = weather("Rome");
-    // The second one is dropped, and the third one executed.
-    let mut session = small(6000, &[&one, &one, &one, "Sunny."]);
+    let both = one.clone() + &weather("Oslo");
+    let mut session = small(6000, &[&one, &both, "Sunny."]);
     session.set_tools(Tools::new([tool.effect(callwright::tool::Effect::Read)]).unwrap());
     let (outcome, _) = run(&mut session, &mut agent, "What's the weather?");
     assert_eq!(outcome.status, Status::Done);
