@@ -51,7 +51,7 @@ struct OtherForm {
 }
 
 impl OtherForm {
-    fn new(tools: Arc<Tools>, messages: &[Message]) -> OtherForm {
+    fn new(tools: Arc<Tools>, messages: Arc<Vec<Message>>) -> OtherForm {
         OtherForm { begins: Opening::new(tools, messages), tokens: 0, before: Vec::new() }
     }
 
@@ -119,8 +119,8 @@ impl<'c> Constraint<'c> {
     /// Takes back what begins a call of `tools` in another form than the format's, where the answer begins or after a call, and begins
     /// the call in the format's form. What tool results of the conversation have is left as it is.
     #[must_use]
-    pub(crate) fn rewriting(mut self, tools: &Arc<Tools>, messages: &[Message]) -> Constraint<'c> {
-        self.other = Some(OtherForm::new(Arc::clone(tools), messages));
+    pub(crate) fn rewriting(mut self, tools: &Arc<Tools>, messages: &Arc<Vec<Message>>) -> Constraint<'c> {
+        self.other = Some(OtherForm::new(Arc::clone(tools), Arc::clone(messages)));
         self
     }
 

@@ -241,6 +241,13 @@ fn json_call() -> String {
     format!(r"(?:\[{BLANK})?\{{{BLANK}{call}")
 }
 
+/// The beginning of a Python call's arguments that is not prose; `ends` is what may follow a call of one argument or none.
+fn python_arguments(ends: &str) -> String {
+    format!(
+        r"\({BLANK}(?:{POSITIONAL_BEGUN}|[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|(?:{POSITIONAL}{BLANK})?\){ends}|{POSITIONAL}{BLANK},)"
+    )
+}
+
 /// Patterns, each with the meaning of a match.
 pub(super) type Signs = Vec<(Sign, String)>;
 
@@ -253,12 +260,7 @@ pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
             sign(Side::Other(JSON), Lookahead::All),
             format!(r#"(?:```[A-Za-z_]*{BLANK})?(?:\{{{BLANK}"(?:{LISTS})"{BLANK}:{BLANK})?{}"#, json_call()),
         ),
-        (
-            sign(Side::Other(PYTHON), Lookahead::All),
-            format!(
-                r"\({BLANK}(?:{POSITIONAL_BEGUN}|[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|(?:{POSITIONAL}{BLANK})?\){ENDS}|{POSITIONAL}{BLANK},)"
-            ),
-        ),
+        (sign(Side::Other(PYTHON), Lookahead::All), python_arguments(ENDS)),
     ];
     // Forms whose calls begin alike share a pattern; otherwise the automaton would repeat the states of that beginning.
     let mut starts: Vec<(String, Vec<String>)> = Vec::new();

@@ -3,7 +3,7 @@
 //! A model that begins a call in another form than the format's can be held to the format: what it wrote is dropped, and
 //! the format's own marker is written instead. That may only happen where the text cannot be anything but a call.
 
-use super::{BLANK, LISTS, POSITIONAL, POSITIONAL_BEGUN, WORD, json_call, json_name};
+use super::{BLANK, LISTS, WORD, json_call, json_name, python_arguments};
 use crate::message::Message;
 use crate::parse::evidence::Sources;
 use crate::parse::markers::beginning;
@@ -23,8 +23,8 @@ const MOST: usize = 400;
 #[derive(Debug, Clone)]
 pub struct Opening {
     tools: Arc<Tools>,
-    /// What a model may copy a call from.
-    sources: Arc<Sources>,
+    /// The conversation, whose results a model may copy a call from.
+    messages: Arc<Vec<Message>>,
     text: Vec<u8>,
     state: Option<StateID>,
     found: Opens,
@@ -44,9 +44,8 @@ pub enum Opens {
 impl Opening {
     /// Watches an answer to this conversation from its beginning.
     #[must_use]
-    pub fn new(tools: Arc<Tools>, messages: &[Message]) -> Opening {
-        let sources = Arc::new(Sources::new(&ParserOptions::default().answering(messages).sources));
-        let mut opening = Opening { tools, sources, text: Vec::new(), state: None, found: Opens::Text };
+    pub fn new(tools: Arc<Tools>, messages: Arc<Vec<Message>>) -> Opening {
+        let mut opening = Opening { tools, messages, text: Vec::new(), state: None, found: Opens::Text };
         opening.reset();
         opening
     }
@@ -93,7 +92,7 @@ impl Opening {
     fn is_copy(&self) -> bool {
         let text = String::from_utf8_lossy(&self.text);
         let call = text.find(['{', '[']).map_or(&*text, |at| &text[at..]);
-        self.sources.have_text(call)
+        Sources::new(&ParserOptions::default().answering(&self.messages).sources).have_text(call)
     }
 
     /// Returns whether the text names a known tool where a call has its name.
@@ -122,9 +121,8 @@ fn pattern() -> String {
     let tag = format!(r"(?:[<\[]\|?[A-Za-z_]{{2,24}}\|?[>\]]{BLANK})?");
     let listed = format!(r#"(?:\{{{BLANK}"(?:{LISTS})"{BLANK}:{BLANK})?"#);
     let json = json_call();
-    let python = format!(
-        r"(?:\[{BLANK})?{WORD}\({BLANK}(?:{POSITIONAL_BEGUN}|[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|(?:{POSITIONAL}{BLANK})?\)[ \t]*[\r\n,;\]`]|{POSITIONAL}{BLANK},)"
-    );
+    // The end of a text is not known while it is generated.
+    let python = format!(r"(?:\[{BLANK})?{WORD}{}", python_arguments(r"[ \t]*[\r\n,;\]`]"));
     let element = format!(r#"<(?:function|invoke|tool)(?:=|[ ]name=)"?{WORD}"?>"#);
     format!("{BLANK}(?:{tag}{fence}{tag}(?:{listed}{json}|{element})|{fence}{python})")
 }
@@ -140,7 +138,7 @@ mod tests {
 
     /// What a text begins with, and after how many of its bytes that is known; the same for every way to split it.
     fn found(text: &str) -> (Opens, usize) {
-        let mut opening = Opening::new(tools(), &[]);
+        let mut opening = Opening::new(tools(), Arc::default());
         let mut known = 0;
         for byte in text.bytes() {
             opening.push(&[byte]);
@@ -150,7 +148,7 @@ mod tests {
             }
         }
         for cut in 0..text.len() {
-            let mut other = Opening::new(tools(), &[]);
+            let mut other = Opening::new(tools(), Arc::default());
             other.push(&text.as_bytes()[..cut]);
             other.push(&text.as_bytes()[cut..]);
             assert_eq!(other.found(), opening.found(), "{text} at {cut}");
@@ -199,8 +197,8 @@ mod tests {
         let page =
             serde_json::json!({"page": "Run {\"name\": \"get_weather\",\n \"arguments\": {\"city\": \"Oslo\"}}"});
         for (result, expected) in [(page.to_string(), Opens::Text), ("It is sunny.".to_owned(), Opens::Call)] {
-            let messages = [Message::tool("call00001", "read_page", result)];
-            let mut opening = Opening::new(tools(), &messages);
+            let messages = vec![Message::tool("call00001", "read_page", result)];
+            let mut opening = Opening::new(tools(), Arc::new(messages));
             opening.push(b"```json\n{\"name\": \"get_weather\", \"arguments\": {");
             assert_eq!(opening.found(), expected);
         }
