@@ -133,7 +133,7 @@ fn rules(jump: bool, calls: Calls) -> Rules {
 fn cases() -> Vec<Case> {
     let folder = std::env::var_os("CALLWRIGHT_BFCL")
         .map(PathBuf::from)
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/bfcl"));
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/bfcl"));
     let mut cases = Vec::new();
     for category in ["simple_python", "multiple", "parallel", "parallel_multiple"] {
         let file = format!("BFCL_v4_{category}.json");

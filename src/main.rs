@@ -1,8 +1,11 @@
-//! The `callwright` program. Its code is the library's module `cli`, so that the library need not publish what only the
-//! program uses.
+//! The `callwright` program: its commands (`cli`), and its server (`serve`).
 
 use std::process::ExitCode;
 
+mod cli;
+#[cfg(feature = "serve")]
+mod serve;
+
 fn main() -> ExitCode {
-    callwright::program()
+    cli::main()
 }

@@ -22,13 +22,13 @@ mod refusal;
 mod updates;
 mod worker;
 
-use crate::agent::exec::Executor;
-use crate::engine::LoadOptions;
-use crate::hash::sha256;
-use crate::models::Hub;
-use crate::session::Options;
-use crate::{Error, ErrorKind, Result, Tools};
 use bodies::Bodies;
+use callwright::agent::exec::Executor;
+use callwright::engine::LoadOptions;
+use callwright::hash::sha256;
+use callwright::models::Hub;
+use callwright::session::Options;
+use callwright::{Error, ErrorKind, Result, Tools};
 use connections::Signals;
 use guard::Guard;
 pub(crate) use job::StreamArguments;
@@ -125,8 +125,7 @@ impl OwnTools {
     /// The tools as they are now: MCP servers may change theirs.
     fn now(&self) -> Arc<Tools> {
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = self.executor.remote.as_ref().map(|remote| remote.look(0, &tools));
-        if let Some(changed) = look.and_then(|look| look.tools) {
+        if let Some(changed) = self.executor.changed_tools(&tools) {
             *tools = Arc::new(changed);
         }
         Arc::clone(&tools)

@@ -140,7 +140,10 @@ impl AgentOptions {
             ..default
         };
         let (fallbacks, failure_log) = (self.fallbacks(model)?, self.failure_log.clone());
-        Ok(Agent { executor, limits, fallbacks, failure_log, ..Agent::default() })
+        let mut agent = Agent::default();
+        (agent.executor, agent.limits) = (executor, limits);
+        (agent.fallbacks, agent.failure_log) = (fallbacks, failure_log);
+        Ok(agent)
     }
 
     /// Who is asked whether a tool may run, and for the results of tools that nothing runs; Ctrl-C instead of an answer

@@ -3,8 +3,8 @@
 use super::bench::{open, show};
 use super::bench_goals::{Goals, baseline, check_baseline, judged};
 use anyhow::Result;
-use callwright::bench::shard;
-use callwright::bench::summary::Summary;
+use callwright_bench::shard;
+use callwright_bench::summary::Summary;
 use clap::Args;
 use std::path::{Path, PathBuf};
 

@@ -3,11 +3,11 @@
 use super::bench_run::RunArgs;
 use super::{Cli, notice};
 use anyhow::Result;
-use callwright::bench::directory::{Plan, RunDirectory};
-use callwright::bench::shard::{Difference, differences, other_cases};
-use callwright::bench::suite::Suite;
 use callwright::models::bundled;
 use callwright::{Error, ErrorKind};
+use callwright_bench::directory::{Plan, RunDirectory};
+use callwright_bench::shard::{Difference, differences, other_cases};
+use callwright_bench::suite::Suite;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use std::ffi::{OsStr, OsString};

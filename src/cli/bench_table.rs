@@ -1,9 +1,9 @@
 //! The tables that `callwright bench` prints.
 
-use callwright::bench::compare::Comparison;
-use callwright::bench::outcome::{OUTCOMES, Outcome};
-use callwright::bench::report::{percent, seconds};
-use callwright::bench::summary::{SCORES, Summary};
+use callwright_bench::compare::Comparison;
+use callwright_bench::outcome::{OUTCOMES, Outcome};
+use callwright_bench::report::{percent, seconds};
+use callwright_bench::summary::{SCORES, Summary};
 use comfy_table::{CellAlignment, Table, presets};
 
 /// The scores and outcomes of each configuration.

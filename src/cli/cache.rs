@@ -2,8 +2,8 @@
 
 use super::hardware::prompt_cache_folder;
 use super::{DONE, notice, screen};
-use crate::engine::prompt_cache::{Kept, clear, list};
 use anyhow::Result;
+use callwright::engine::prompt_cache::{Kept, clear, list};
 use callwright::{Error, ErrorKind};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};

@@ -126,7 +126,7 @@ impl HardwareOptions {
 
 /// The prompts in the cache folder.
 pub fn prompt_cache_folder() -> Option<PathBuf> {
-    Some(crate::cache::folder()?.join("prompts"))
+    Some(callwright::cache::folder()?.join("prompts"))
 }
 
 /// A quarter of the memory that is free now, and at most 8 GiB.

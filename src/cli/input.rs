@@ -158,7 +158,7 @@ impl ConversationOptions {
     pub fn select(&self, session: &mut Session) {
         let all = session.tools().len();
         // A server may run a large model, which needs no selection.
-        let many = all > FEW && !session.engine.samples();
+        let many = all > FEW && !session.engine().samples();
         let most = self.select_tools.map_or(many.then_some(SELECTED), |shown| shown.0);
         session.options_mut().select_tools = most;
         if let Some(most) = most.filter(|_| self.select_tools.is_none()) {
@@ -453,7 +453,7 @@ impl ModelOptions {
     /// Loads the model's weights for a session that was opened.
     pub fn load_weights(&self, model: &mut Model, session: &mut Session) -> Result<()> {
         if model.reload(self.load_options(false))? {
-            session.set_engine(model.engine());
+            session.swap_engine(&mut model.engine());
         }
         let trained = model.info().context_train;
         if let Some(context) = self.ctx.filter(|context| *context > trained) {

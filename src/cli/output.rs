@@ -249,7 +249,7 @@ fn timed(mut event: Value) -> Value {
 }
 
 fn diagnostics(session: &Session, notes: &[Note]) -> Value {
-    let applied = session.applied.iter().map(|entry| Note::plain("model", entry.clone()));
+    let applied = session.entry().map(|entry| Note::plain("model", entry.to_owned())).into_iter();
     applied.chain(notes.iter().cloned()).map(|note| in_fields(json!(note), &["message"])).collect()
 }
 

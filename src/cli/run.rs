@@ -125,7 +125,7 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
         printer.finish(&session, &reply)?;
         tell(&reply, &session);
         if args.stats {
-            let model = session.engine.model().name.clone();
+            let model = session.engine().model().name.clone();
             say(format_args!("{}\n", stats(&[ModelUsage { model, answers: 1, usage: reply.usage }])));
         }
         // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
@@ -297,7 +297,7 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     let folder = std::env::current_dir().unwrap_or_default();
     let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     let invocation = resumed.map_or(Invocation { arguments, folder }, |resumed| resumed.journal.invocation.clone());
-    session.recording.invocation = args.execute.then_some(invocation);
+    session.record_invocation(args.execute.then_some(invocation));
     // A recording that is resumed is added to.
     let whole = |path: &&PathBuf| std::fs::canonicalize(path).ok();
     let resumes = |path: &&PathBuf| resumed.is_some_and(|resumed| whole(path) == whole(&&resumed.path));

@@ -4,10 +4,10 @@
 //! It has no text of the conversation: only names, ids, numbers and times.
 
 use super::notice;
-use crate::files::{self, Readers};
-use crate::hash::sha256;
 use anyhow::Result;
 use callwright::Error;
+use callwright::files::{self, Readers};
+use callwright::hash::sha256;
 use callwright::parse::event::Event as Parsed;
 use callwright::session::{Event, ModelUsage, Session};
 use clap::Args;
@@ -91,7 +91,7 @@ impl TraceOptions {
             file: self.trace.clone(),
             #[cfg(feature = "remote")]
             collector: self.otlp.clone(),
-            model: session.engine.model().name.clone(),
+            model: session.engine().model().name.clone(),
             earlier: earlier.cloned().unwrap_or_default(),
             run: Run::new(),
         };
@@ -218,7 +218,7 @@ impl Trace {
         let Run { spans, .. } = std::mem::replace(&mut self.run, Run::new());
         #[cfg(feature = "remote")]
         if let Some(url) = &self.collector
-            && let Err(error) = crate::remote::post(url, &document(&spans))
+            && let Err(error) = callwright::remote::post(url, &document(&spans))
         {
             notice(&format!("the spans of the run were not taken: {error}"));
         }
@@ -307,7 +307,7 @@ pub fn stats(models: &[ModelUsage]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["MODEL", "ANSWERS", "PROMPT", "CACHED", "GENERATED", "SECONDS", "TOKENS/S"]);
-    for ModelUsage { model, answers, usage } in models {
+    for ModelUsage { model, answers, usage, .. } in models {
         let writing = usage.completion_time.as_secs_f64();
         let speed =
             if writing > 0.0 { format!("{:.0}", usage.completion_tokens as f64 / writing) } else { String::new() };

@@ -9,7 +9,7 @@ mod signals;
 mod stream;
 
 use super::{Server, api};
-use crate::{Error, ErrorKind, Result};
+use callwright::{Error, ErrorKind, Result};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};

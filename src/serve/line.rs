@@ -1,6 +1,6 @@
 //! One line for each request, once it is answered or its client is gone.
 
-use crate::generate::Usage;
+use callwright::generate::Usage;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 

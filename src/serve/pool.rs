@@ -5,12 +5,12 @@ use super::queue::{Full, Queue};
 use super::refusal::Refusal;
 use super::worker::{self, Shared};
 use super::{ServeOptions, Server};
-use crate::engine::{Engine, Token};
-use crate::error::nearest;
-use crate::models::{Gguf, Models, bundled};
-use crate::session::Session;
-use crate::{Model, Result};
 use axum::http::StatusCode;
+use callwright::engine::{Engine, Token};
+use callwright::error::nearest;
+use callwright::models::{Gguf, Models, bundled};
+use callwright::session::Session;
+use callwright::{Model, Result};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -220,8 +220,8 @@ impl Host {
         let builder = Model::builder().hub(options.hub.clone()).load_options(options.load.again());
         let builder = if options.no_entry { builder.no_entry() } else { builder };
         let builder = options.models_file.iter().fold(builder, |builder, file| builder.models_file(file));
-        let builder = options.template.iter().fold(builder, crate::ModelBuilder::template);
-        let builder = options.format.iter().fold(builder, crate::ModelBuilder::format);
+        let builder = options.template.iter().fold(builder, callwright::ModelBuilder::template);
+        let builder = options.format.iter().fold(builder, callwright::ModelBuilder::format);
         let model = Arc::new(builder.open(name)?);
         model.notices().iter().for_each(|text| (options.notice)(text));
         let words = Mutex::new(model.engine());
@@ -245,7 +245,7 @@ impl Host {
             std::thread::Builder::new().name(format!("answers-{number}")).spawn(move || worker::work(&shared, number))
         };
         let workers = (0..count).map(start).collect::<std::io::Result<Vec<_>>>().map_err(|error| {
-            crate::Error::new(crate::ErrorKind::Engine, format!("cannot start a thread for answers: {error}"))
+            callwright::Error::new(callwright::ErrorKind::Engine, format!("cannot start a thread for answers: {error}"))
         })?;
         Ok(Host { shared, words, desk: Mutex::new(desk), size, workers: Mutex::new(workers) })
     }
@@ -257,7 +257,8 @@ impl Host {
     }
 
     fn about(&self) -> About {
-        let (context, info) = self.at_desk(|session| (session.engine.context_limit(), session.engine.model().clone()));
+        let (context, info) =
+            self.at_desk(|session| (session.engine().context_limit(), session.engine().model().clone()));
         About {
             architecture: info.architecture,
             quantization: Gguf::open(self.shared.model.path())

@@ -1,10 +1,10 @@
 //! Why a request gets no answer, in the forms of the dialects.
 
-use crate::setting::Front;
-use crate::{Error, ErrorKind};
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use callwright::setting::Front;
+use callwright::{Error, ErrorKind};
 use serde_json::{Value, json};
 
 /// The code of a prompt that does not fit the context.

@@ -2,12 +2,12 @@
 
 use super::line::Line;
 use super::refusal::Refusal;
-use crate::generate::{TokenProbability, Usage};
-use crate::message::Message;
-use crate::parse::event::Event as Parsed;
-use crate::parse::{ParsedCall, message_to_json};
-use crate::session::{Event, FinishReason, Note, Reply};
-use crate::setting::Front;
+use callwright::generate::{TokenProbability, Usage};
+use callwright::message::Message;
+use callwright::parse::event::Event as Parsed;
+use callwright::parse::{ParsedCall, message_to_json};
+use callwright::session::{Event, FinishReason, Note, Reply};
+use callwright::setting::Front;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -5,16 +5,16 @@ use super::metrics::Metrics;
 use super::queue::{Kind, Queue};
 use super::refusal::Refusal;
 use super::updates::{Answer, Begun, CallIds, Finish, Outbox, Streamer, Update};
-use crate::engine::llama::parallel::TurnEnd;
-use crate::engine::sampler::Sampler;
-use crate::engine::{Engine, Token, check_length};
-use crate::format::Format;
-use crate::generate::{End, Guides, Limits, Probabilities, generate_with};
-use crate::model::Parallel;
-use crate::session::stop::Stops;
-use crate::session::{FinishReason, Note, Options, Reply, Session};
-use crate::template::Piece;
-use crate::{Error, ErrorKind, Model, Result};
+use callwright::engine::llama::parallel::TurnEnd;
+use callwright::engine::sampler::Sampler;
+use callwright::engine::{Engine, Token, check_length};
+use callwright::format::Format;
+use callwright::generate::{End, Guides, Limits, Probabilities, generate_with};
+use callwright::model::Parallel;
+use callwright::session::stop::Stops;
+use callwright::session::{FinishReason, Note, Options, Reply, Session};
+use callwright::template::Piece;
+use callwright::{Error, ErrorKind, Model, Result};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
@@ -173,9 +173,9 @@ impl<'s> Worker<'s> {
         let holds_calls = chat.holds_calls(shared.stream_arguments);
         let asked = chat.tools.to_json().to_string();
         if *tools != asked {
-            session.notices.clear();
+            session.take_notices();
             session.set_tools(chat.tools);
-            (*tools, *notes) = (asked, session.notices.clone());
+            (*tools, *notes) = (asked, session.take_notices());
         }
         let mut notes: Vec<String> = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
         if options.prefill.is_some() && !self.engine.can_begin_answer() {
@@ -189,12 +189,12 @@ impl<'s> Worker<'s> {
         let mut request = session.request()?;
         request.until = Some(until);
         let mut streamer = Streamer::new(outbox, &ids, holds_calls, begun.clone());
-        std::mem::swap(&mut session.engine, &mut self.engine);
+        session.swap_engine(&mut self.engine);
         // The engine has to come back before anything else may fail.
         let reply = catch_unwind(AssertUnwindSafe(|| session.answer(&request, &mut |event| streamer.event(event))));
-        std::mem::swap(&mut session.engine, &mut self.engine);
+        session.swap_engine(&mut self.engine);
         let mut reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        reply.notes.splice(0..0, session.applied.iter().map(|entry| Note::plain("model", entry.clone())));
+        reply.notes.splice(0..0, session.entry().map(|entry| Note::plain("model", entry.to_owned())));
         reply.calls.iter_mut().for_each(|call| call.id = ids.of(&call.id));
         for call in &mut reply.message.tool_calls {
             call.id = call.id.as_deref().map(|id| ids.of(id));
@@ -266,9 +266,9 @@ fn session(model: &Model, format: Option<&str>, variables: &Map<String, Value>) 
     });
     let format = format.transpose()?;
     let mut session = model.start_on(model.engine(), None, format)?;
-    session.notices.clear();
+    session.take_notices();
     session.set_variables(variables.clone());
-    let notes = session.notices.clone();
+    let notes = session.take_notices();
     Ok(Tooled { session, tools: String::from("[]"), notes })
 }
 

@@ -4,10 +4,10 @@ use super::super::job::{Chat, ServerFields, Work};
 use super::super::offered::{INPUT, Names, Offered, input_of};
 use super::super::updates::{Answer, Call, Finish, Update};
 use super::{Asked, Dialect, Refusal, Shared, Sse, Whole, ask, data, new_id, now, streamed, whole};
-use crate::generate::{TokenProbability, Usage};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use callwright::generate::{TokenProbability, Usage};
 use serde_json::{Map, Value, json};
 
 pub(super) async fn completions(State(server): Shared, request: Request) -> Result<Response, Refusal> {

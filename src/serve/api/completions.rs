@@ -4,10 +4,10 @@ use super::super::job::{ServerFields, Text, Work};
 use super::super::updates::{Answer, Update};
 use super::chat::{finish_reason, usage};
 use super::{Asked, Dialect, Refusal, Shared, Sse, Whole, ask, data, new_id, now, one, streamed};
-use crate::generate::TokenProbability;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use callwright::generate::TokenProbability;
 use serde_json::{Map, Value, json};
 
 pub(super) async fn completions(State(server): Shared, request: Request) -> Result<Response, Refusal> {

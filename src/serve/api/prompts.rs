@@ -3,13 +3,13 @@
 use super::super::job::{Chat, ServerFields, object};
 use super::super::pool::Host;
 use super::{Received, Refusal, Shared, blocking, body};
-use crate::engine::Token;
-use crate::template::Piece;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use callwright::engine::Token;
+use callwright::template::Piece;
 use futures_util::stream;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
@@ -59,8 +59,8 @@ pub(super) async fn props(State(server): Shared, request: Request) -> Result<Jso
 
 fn props_of(host: &Host) -> Value {
     host.at_desk(|session| {
-        let model = session.engine.model();
-        let context = session.engine.context_limit();
+        let model = session.engine().model();
+        let context = session.engine().context_limit();
         json!({
             "chat_template": session.template().source(),
             "bos_token": model.bos,
@@ -88,7 +88,7 @@ pub(super) async fn tokenize(State(server): Shared, request: Request) -> Result<
         let (special, pieces) = (flag("parse_special", true), flag("with_pieces", false));
         let begin = flag("add_special", false);
         let tokens = host.at_desk(|session| {
-            let engine = &*session.engine;
+            let engine = session.engine();
             let mut tokens = engine.tokenize(&[Piece { text, literal: !special }])?;
             // The engine adds the token that begins a sequence, where the model has one.
             let own = engine.tokenize(&[])?;
@@ -129,7 +129,7 @@ pub(super) async fn detokenize(State(server): Shared, request: Request) -> Resul
             return Err(Refusal::invalid("tokens is missing; expected a list of token ids"));
         };
         let bytes = host.at_desk(|session| {
-            tokens.iter().flat_map(|token| session.engine.token_bytes(*token).to_vec()).collect::<Vec<u8>>()
+            tokens.iter().flat_map(|token| session.engine().token_bytes(*token).to_vec()).collect::<Vec<u8>>()
         });
         Ok(json!({"content": String::from_utf8_lossy(&bytes)}))
     })
@@ -154,7 +154,7 @@ pub(super) fn prompt(chat: Chat, host: &Host, server: &super::Server) -> Result<
         session.set_tools(chat.tools);
         session.set_adopted_messages(chat.messages);
         let written = session.prompt();
-        session.notices.clear();
+        session.take_notices();
         let (prompt, tokens) = written?;
         Ok((prompt.text(), tokens.len()))
     })

@@ -2,11 +2,11 @@
 
 use super::super::pool::Slot;
 use super::{Refusal, Shared, blocking};
-use crate::format::Format;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
+use callwright::format::Format;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

@@ -47,11 +47,11 @@ impl Signals {
 fn end_after(left: Duration) {
     let end = move || {
         std::thread::sleep(left);
-        crate::agent::exec::kill_running();
-        crate::engine::llama::exit_now(0);
+        callwright::agent::exec::kill_running();
+        callwright::engine::llama::exit_now(0);
     };
     if std::thread::Builder::new().spawn(end).is_err() {
-        crate::engine::llama::exit_now(0);
+        callwright::engine::llama::exit_now(0);
     }
 }
 

@@ -239,7 +239,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::misfits;
+    use callwright::tool::misfits;
     use serde_json::json;
 
     /// The grammar of a patch, as a coding agent sends it.

@@ -1,9 +1,9 @@
 use super::*;
-use crate::engine::LoadOptions;
 use crate::serve::bodies::{Bodies, Held};
 use crate::serve::job::Own;
 use crate::serve::updates::{Inbox, channel};
 use axum::http::StatusCode;
+use callwright::engine::LoadOptions;
 use std::time::Duration;
 
 fn shared() -> Arc<Shared> {

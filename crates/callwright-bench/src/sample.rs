@@ -1,0 +1,112 @@
+//! One stored answer: all that is needed to score it, now or with a newer parser.
+
+use callwright::decision::{CallProbability, Decided};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model ended its turn.
+    Stop,
+    /// The token limit or the end of the context cut it off.
+    Length,
+    /// It repeated itself, and was ended.
+    Loop,
+    /// There is no answer: see [`Sample::failure`].
+    Failed,
+}
+
+/// The reason why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Whether the prompt was too long; otherwise something failed.
+    pub prompt_too_long: bool,
+    /// The error's text.
+    pub message: String,
+}
+
+/// How long an answer took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Timing {
+    /// Seconds until the prompt was decoded and the first token chosen.
+    pub first_token: f64,
+    /// Seconds after that.
+    pub generation: f64,
+    /// Whether this was the first answer of a session; latencies leave it out.
+    pub warm_up: bool,
+}
+
+/// One answer: a line of samples.jsonl.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The case's id.
+    pub case: String,
+    /// The configuration's id: a hash of all its fields, including the hashes of the GGUF and the chat template.
+    pub config: String,
+    /// The number of the answer to this case, from 0.
+    pub repeat: usize,
+    /// The seed.
+    pub seed: u64,
+    /// The hash of the prompt's text, its key in prompts.jsonl.
+    pub prompt_sha256: String,
+    /// The beginning of the answer that the prompt contains, for the parser.
+    pub prompt_tail: String,
+    /// The model's text; bytes that are not UTF-8 are replaced.
+    pub raw: String,
+    /// The byte from which the grammar closed the call because the tokens ran out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_from: Option<usize>,
+    /// The tokens of the text.
+    pub tokens: Vec<i32>,
+    /// The parser's events, with adjacent pieces joined.
+    pub events: Vec<Value>,
+    /// How it ended.
+    pub finish: Finish,
+    /// The reason why there is no answer, if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// The prompt's tokens.
+    pub prompt_tokens: usize,
+    /// The prompt's tokens that were already in the KV cache.
+    pub cached_tokens: usize,
+    /// The tokens forced by a grammar.
+    pub forced_tokens: usize,
+    /// The tokens of calls in another form that were taken back.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rewritten_tokens: usize,
+    /// What it cost, if models.toml has the server's prices, in their currency.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cost: f64,
+    /// How likely a call was where the answer began; absent where the model did not decide, or nothing says how calls begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
+    /// The times.
+    pub timing: Timing,
+}
+
+impl Sample {
+    /// Case, configuration and repeat, which identify a sample.
+    pub(crate) fn key(&self) -> (&str, &str, usize) {
+        (&self.case, &self.config, self.repeat)
+    }
+
+    /// Returns whether a threshold decided that it has no call. What looks like one was not executed.
+    pub(crate) fn is_held_to_text(&self) -> bool {
+        self.decided == Some(Decided::Text)
+    }
+
+    /// Returns whether something failed: another attempt may give an answer.
+    pub fn broke(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| !failure.prompt_too_long)
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

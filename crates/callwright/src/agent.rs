@@ -1,0 +1,21 @@
+//! The agent loop: a model's calls are executed, their results go back to it, and what fails is recovered or given up.
+//!
+//! [`turn`] decides what comes next, without a model, a tool or a clock; the run does it. [`exec`] runs the tools. A call
+//! that keeps failing is recovered in steps: the model gets the error, the call is generated alone under the grammar, and
+//! other models try ([`fallback`]). `CallState` is the state of a call on its way through all of them.
+
+mod call;
+pub mod exec;
+mod execute;
+mod failure_log;
+pub mod fallback;
+mod ledger;
+pub(crate) mod messages;
+mod other_models;
+mod recovery;
+mod run;
+pub mod turn;
+
+pub use other_models::Fallbacks;
+pub use other_models::OpenModel;
+pub use run::Agent;

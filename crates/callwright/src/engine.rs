@@ -1,0 +1,413 @@
+//! The interface to a model: tokens in, logits out.
+//!
+//! llama.cpp runs a GGUF, and a server answers over HTTP: see [`Model`](crate::Model). [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
+//! everything above can be tested, and a run repeated, without a model. [`generate()`](crate::generate::generate) is
+//! the one loop that drives either.
+
+#[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
+pub mod llama;
+#[cfg_attr(not(feature = "llama"), allow(dead_code))]
+pub mod prompt_cache;
+pub mod sampler;
+pub mod scripted;
+pub mod vocabulary;
+
+use crate::generate::{End, Usage};
+use crate::session::Options;
+use crate::template::{ChatTemplates, Piece};
+use crate::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
+pub const MAX_THREADS: usize = 512;
+
+/// How a model is loaded.
+#[derive(Default)]
+pub struct LoadOptions {
+    /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
+    pub context: Option<usize>,
+    /// Threads that decode, at most as many as there are cores; by default the number that was measured as the fastest on this machine.
+    pub threads: Option<usize>,
+    /// Threads that read prompts, at most as many as there are cores; by default `threads`, or else all cores.
+    pub prompt_threads: Option<usize>,
+    /// Layers to keep on the GPU; by default all, if the build has a GPU backend.
+    pub gpu_layers: Option<u32>,
+    /// Tokens of a prompt that are decoded at a time; by default 512.
+    pub batch: Option<usize>,
+    /// How attention is computed.
+    pub flash_attention: FlashAttention,
+    /// How the keys in the KV cache are stored; by default as [`CacheType::F16`].
+    pub cache_type_k: Option<CacheType>,
+    /// How the values in the KV cache are stored; by default as [`CacheType::F16`].
+    pub cache_type_v: Option<CacheType>,
+    /// Read the file into memory instead of mapping it.
+    pub no_mmap: bool,
+    /// Keep the weights in memory: the system must not move them to disk.
+    pub mlock: bool,
+    /// Where prompts that were read are kept on disk, and for later; by default nowhere.
+    pub prompt_cache: Option<PromptFolder>,
+    /// Bytes of memory for prompts that are no longer in a context; by default none.
+    pub prompt_memory: u64,
+    /// LoRA adapters, which are added to the weights; by default those that models.toml names.
+    pub lora: Vec<LoraAdapter>,
+    /// Only the vocabulary: enough to render and count, not to decode.
+    pub vocabulary_only: bool,
+    /// Called with the loaded share, from 0 to 1.
+    pub on_progress: Option<Box<dyn FnMut(f32) + Send + Sync>>,
+}
+
+impl LoadOptions {
+    /// These options after `set` has changed some.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
+    }
+
+    /// The same options for another load, which reports no progress.
+    #[cfg(feature = "llama")]
+    #[must_use]
+    pub fn again(&self) -> LoadOptions {
+        let (prompt_cache, lora) = (self.prompt_cache.clone(), self.lora.clone());
+        LoadOptions { prompt_cache, lora, on_progress: None, ..*self }
+    }
+}
+
+/// A LoRA adapter: a small GGUF that changes what a model writes. The model's own file stays as it is.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct LoraAdapter {
+    /// Its file.
+    pub file: PathBuf,
+    /// How much of it is added to the weights: 1 is all, 0 is nothing.
+    pub scale: f32,
+}
+
+impl LoraAdapter {
+    /// All of the adapter in `file`.
+    pub fn new(file: impl Into<PathBuf>) -> LoraAdapter {
+        LoraAdapter { file: file.into(), scale: 1.0 }
+    }
+
+    /// `FILE` or `FILE:SCALE`; `place` says where a file is.
+    pub fn parse(text: &str, place: impl Fn(&str) -> PathBuf) -> Result<LoraAdapter, String> {
+        let whole = LoraAdapter::new(place(text));
+        let Some((file, scale)) = text.rsplit_once(':').filter(|_| !whole.file.exists()) else { return Ok(whole) };
+        let adapter = LoraAdapter::new(place(file));
+        match scale.parse::<f32>() {
+            Ok(scale) if scale.is_finite() => Ok(LoraAdapter { scale, ..adapter }),
+            // The name of a file may have a colon.
+            _ if !adapter.file.exists() => Ok(whole),
+            _ => Err(format!("the scale {scale:?} is no number; FILE:0.5 adds half of an adapter")),
+        }
+    }
+}
+
+/// As `FILE:SCALE`.
+impl fmt::Display for LoraAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.scale)
+    }
+}
+
+/// A folder with prompts that were read, for later runs that begin alike. Several programs may share it.
+///
+/// Its files have what users wrote, and are readable by their owner alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PromptFolder {
+    /// The folder; it is made when it is needed.
+    pub folder: PathBuf,
+    /// Bytes to keep; what was not used for the longest time is removed.
+    pub budget: u64,
+    /// Keep prompts that took less than half a second to read, too.
+    pub always: bool,
+}
+
+impl PromptFolder {
+    /// A folder with up to 4 GiB.
+    pub fn new(folder: impl Into<PathBuf>) -> PromptFolder {
+        PromptFolder { folder: folder.into(), budget: 4 << 30, always: false }
+    }
+}
+
+/// How attention is computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlashAttention {
+    /// On the CPU, flash attention for long prompts and for up to 256 tokens in all, and full attention for other answers: each is the
+    /// faster one there, and the number of threads does not change the result. On a GPU, and beyond 16,384 tokens, as llama.cpp
+    /// decides.
+    #[default]
+    Auto,
+    /// Always flash attention. On the CPU, the number of threads then changes the last bits of the result.
+    On,
+    /// Never, up to 16,384 tokens; a prompt takes longer, and needs less memory while it is read.
+    Off,
+}
+
+/// How the KV cache stores a number. Fewer bits need less memory, and lose some accuracy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+#[non_exhaustive]
+pub enum CacheType {
+    F32,
+    F16,
+    Bf16,
+    Q8_0,
+    Q5_1,
+    Q5_0,
+    Q4_1,
+    Q4_0,
+    Iq4Nl,
+}
+
+/// A GPU that llama.cpp has found.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Device {
+    /// llama.cpp's name of it, such as `CUDA0`.
+    pub name: String,
+    /// What it is, in words.
+    pub description: String,
+    /// Bytes of memory.
+    pub total: u64,
+    /// Bytes of memory that nothing uses.
+    pub free: u64,
+}
+
+/// A number of threads that was measured as the fastest for models of a kind and size.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct MeasuredThreads {
+    /// Such as `qwen3 of 9437184 bytes`.
+    pub model: String,
+    /// The number of threads.
+    pub threads: usize,
+}
+
+/// A token's id in the model's vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub i32);
+
+/// Length of the common prefix.
+pub(crate) fn common(one: &[Token], other: &[Token]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+/// Whether a text may fit into the context of an engine, as far as its length says: tokens are not counted yet, because that takes time
+/// and memory for each byte.
+///
+/// # Errors
+/// [`ErrorKind::ContextOverflow`] if there is no room, whatever its tokens are.
+pub fn check_length(engine: &dyn Engine, bytes: usize) -> Result<()> {
+    /// Few vocabularies have no longer token.
+    const USUAL: usize = 16;
+    let limit = engine.context_limit();
+    if bytes / USUAL < limit {
+        return Ok(());
+    }
+    match engine.longest_token().map(|longest| bytes / longest.max(1)).filter(|tokens| *tokens > limit) {
+        Some(tokens) => {
+            let message = format!("the prompt has {bytes} bytes, at least {tokens} tokens; the context holds {limit}");
+            Err(Error::new(ErrorKind::ContextOverflow, message).hint("shorten the prompt"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What an engine says about its model: everything that the other modules need to know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// The model's name, or its file's.
+    pub name: String,
+    /// The architecture in the model's file; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub architecture: String,
+    /// Chat templates by name; the main one is `default`.
+    pub templates: Vec<(String, String)>,
+    /// The text of the beginning-of-sequence token; empty if there is none.
+    pub bos: String,
+    /// The text of the end-of-sequence token; empty if there is none.
+    pub eos: String,
+    /// The longest context that the model was trained for, in tokens.
+    pub context_train: usize,
+    /// Texts of the control tokens, which a detokenizer usually hides.
+    pub control_tokens: Vec<String>,
+    /// Texts of the markup tokens that the model's makers added, which a detokenizer prints.
+    pub user_defined_tokens: Vec<String>,
+}
+
+impl ModelInfo {
+    /// The model's chat templates. A model that has none is asked in ChatML or, where its vocabulary has no token of ChatML, in plain
+    /// text: see [`ChatTemplates::plain`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`] if a template of the model is not usable.
+    pub fn chat_templates(&self) -> Result<ChatTemplates> {
+        let tokens = self.control_tokens.iter().chain(&self.user_defined_tokens);
+        templates_of(&self.name, &self.templates, tokens.map(String::as_str))
+    }
+}
+
+/// The chat templates of the model `name` with these special tokens; without its own, one for its tokens.
+pub(crate) fn templates_of<'t>(
+    name: &str,
+    own: &[(String, String)],
+    tokens: impl Iterator<Item = &'t str>,
+) -> Result<ChatTemplates> {
+    let mut tokens = tokens.peekable();
+    let none = own.is_empty() && tokens.peek().is_some();
+    if none && !tokens.any(|token| token.starts_with("<|im_")) {
+        return ChatTemplates::plain();
+    }
+    ChatTemplates::from_model(name, None, own)
+}
+
+/// A model with one sequence in its context.
+pub trait Engine: Send {
+    /// Information about the model.
+    fn model(&self) -> &ModelInfo;
+
+    /// Turns a rendered prompt into tokens. Literal pieces become plain text, never special tokens.
+    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>>;
+
+    /// The bytes of a token; may end inside a character.
+    fn token_bytes(&self, token: Token) -> &[u8];
+
+    /// The bytes of the longest token, where no token represents more of a text; `None` where that is not known.
+    fn longest_token(&self) -> Option<usize> {
+        None
+    }
+
+    /// All tokens and the tokenizer, for a constraint; `None` if the engine only knows what was recorded.
+    fn vocabulary(&self) -> Option<vocabulary::Vocabulary> {
+        None
+    }
+
+    /// Reads [`Engine::vocabulary`], on whichever thread has the time.
+    #[doc(hidden)]
+    fn vocabulary_elsewhere(&self) -> Option<vocabulary::ReadVocabulary> {
+        let vocabulary = self.vocabulary()?;
+        Some(Box::new(|| vocabulary))
+    }
+
+    /// Returns whether a token ends the model's turn.
+    fn is_end(&self, token: Token) -> bool;
+
+    /// Reserves space for `tokens` in total. Decoded tokens may be lost: see [`Engine::cached`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`] if there is not enough memory.
+    fn reserve(&mut self, tokens: usize) -> Result<()>;
+
+    /// Reserves space for `now` tokens in total, of up to `most` that will come. An engine that can grow while it generates may
+    /// leave the rest for later.
+    ///
+    /// # Errors
+    /// Those of [`Engine::reserve`].
+    fn reserve_from(&mut self, _now: usize, most: usize) -> Result<()> {
+        self.reserve(most)
+    }
+
+    /// Maximum number of tokens: `--ctx`, or what the model was trained for.
+    fn context_limit(&self) -> usize;
+
+    /// The tokens in the context, in order.
+    fn cached(&self) -> &[Token];
+
+    /// Drops all but the first `len` tokens or, if the model cannot drop a part, all of them.
+    fn truncate(&mut self, len: usize);
+
+    /// Appends at least one token; afterwards [`Engine::logits`] are those of the last one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`]; the context is then cleared.
+    fn decode(&mut self, tokens: &[Token]) -> Result<()>;
+
+    /// One logit for each token of the vocabulary, for the token after the last decoded one.
+    fn logits(&self) -> &[f32];
+
+    /// Returns whether [`Engine::truncate`] can drop only the last tokens, so that some may be decoded to be measured.
+    fn can_truncate(&self) -> bool {
+        self.can_draft()
+    }
+
+    /// Returns whether a part of an answer may be dropped, and another one written in its place.
+    fn can_go_back(&self) -> bool {
+        self.can_truncate() && !self.samples()
+    }
+
+    /// Returns whether tokens may be decoded as a draft: they can be dropped, and it is worth the time.
+    fn can_draft(&self) -> bool {
+        false
+    }
+
+    /// Appends at most a few hundred tokens, and keeps the logits after each, from the one numbered `first` on: see
+    /// [`Engine::logits_at`]. Only called if [`Engine::can_truncate`] is true.
+    ///
+    /// # Errors
+    /// Those of [`Engine::decode`].
+    fn decode_all(&mut self, tokens: &[Token], _first: usize) -> Result<()> {
+        self.decode(tokens)
+    }
+
+    /// The logits after one of the tokens that [`Engine::decode_all`] appended last, counted from its `first`.
+    fn logits_at(&self, _index: usize) -> &[f32] {
+        self.logits()
+    }
+
+    /// Looks for what was read of earlier prompts, and continues from the longest beginning of `prompt` that is worth it,
+    /// in place of what is in the context. No more than `most` tokens are of use.
+    fn recall(&mut self, _prompt: &[Token], _most: usize) {}
+
+    /// Called after each generation: what is in the context now may be kept for later prompts. Reading the prompt took
+    /// `reading`.
+    fn remember(&mut self, _reading: Duration) {}
+
+    /// Returns whether the engine samples by itself, as a server does. Its logits then only say which token came, and
+    /// probabilities cannot be measured.
+    fn samples(&self) -> bool {
+        false
+    }
+
+    /// Has the next text chosen anew if it does not fit, among what the model would write otherwise. For an engine that
+    /// samples by itself, and only if that knows what else it would write.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Server`] if it cannot be asked.
+    fn reconsider(&mut self, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns whether a prompt may end with the beginning of the answer. A server that writes prompts itself takes
+    /// none.
+    fn can_begin_answer(&self) -> bool {
+        true
+    }
+
+    /// Called before each answer with its prompt, its options, and when it has to be complete.
+    fn prepare(&mut self, _prompt: &[Piece], _options: &Options, _until: Option<Instant>) {}
+
+    /// One token for the last tokens of an answer, where several are one to the model; `None` while it goes on. `more` follow
+    /// without a choice.
+    fn join(&mut self, part: &[Token], _more: bool) -> Option<Token> {
+        part.last().copied()
+    }
+
+    /// Why the answer ended, if its last token came, and the tokens that were counted, where the engine samples by itself.
+    fn ended(&self) -> (Option<End>, Usage) {
+        (None, Usage::default())
+    }
+
+    /// Called before each generation, for an engine that replays a record.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Replay`] if the record differs at this point.
+    fn begin(&mut self, _prompt: &[Token], _sampling: &sampler::Sampling) -> Result<()> {
+        Ok(())
+    }
+}

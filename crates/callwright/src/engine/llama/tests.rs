@@ -1,0 +1,354 @@
+//! How a model is run changes the time, and not the answer: on the bundled model.
+
+use super::*;
+use crate::engine::LoraAdapter;
+use crate::engine::PromptFolder;
+use crate::engine::sampler::Sampling;
+use crate::generate::{Generation, Limits, generate};
+use crate::models::bundled;
+use crate::models::gguf::tests::gguf_builder::GgufBuilder;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+/// On the CPU also in a build for a GPU, which has other ways to be fast.
+fn load(set: impl FnOnce(&mut LoadOptions)) -> LlamaEngine {
+    let on_cpu = LoadOptions::default().with(|load| load.gpu_layers = Some(0));
+    LlamaEngine::load(&bundled::path().unwrap(), on_cpu.with(set)).unwrap()
+}
+
+fn prompt(engine: &LlamaEngine, times: usize, end: &str) -> Vec<Token> {
+    let beginning = "<|user|>Tell me a story about seven rivers, two mountains and the sea behind them. ".repeat(times);
+    engine.tokenize(&[Piece { text: format!("{beginning}{end}<|end|><|assistant|>"), literal: false }]).unwrap()
+}
+
+fn write(engine: &mut dyn Engine, prompt: &[Token]) -> Generation {
+    let cancel = AtomicBool::new(false);
+    let limits = Limits::new(24, &cancel);
+    generate(engine, prompt, &Sampling::default(), limits, None, &mut |_, _| ControlFlow::Continue(())).unwrap()
+}
+
+/// One that reads long prompts with flash attention; the bundled model is too small to do so by itself.
+fn moving(set: impl FnOnce(&mut LoadOptions)) -> LlamaEngine {
+    LlamaEngine { can_move: true, ..load(set) }
+}
+
+/// The logits after a prompt, and after a few tokens more.
+fn logits(engine: &mut LlamaEngine, prompt: &[Token]) -> Vec<f32> {
+    engine.reserve(prompt.len() + 8).unwrap();
+    let last = prompt.len() - 1;
+    engine.truncate(last);
+    engine.decode(&prompt[engine.cached.len()..last]).unwrap();
+    assert_eq!(engine.flash.is_some(), engine.can_move);
+    engine.decode(&prompt[last..]).unwrap();
+    let mut all = engine.logits().to_vec();
+    for token in &prompt[..4] {
+        engine.decode(&[*token]).unwrap();
+        all.extend_from_slice(engine.logits());
+    }
+    all
+}
+
+fn spread(logits: &[f32]) -> f32 {
+    logits.iter().copied().fold(f32::MIN, f32::max) - logits.iter().copied().fold(f32::MAX, f32::min)
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit_of_the_result() {
+    let mut results = [1, 2, 3].map(|threads| {
+        let mut engine = moving(|load| load.threads = Some(threads));
+        let prompt = prompt(&engine, 40, "Be brief.");
+        assert!(prompt.len() > 2 * FLASH_FROM, "long enough for flash attention, and for its division among threads");
+        let result = logits(&mut engine, &prompt);
+        assert!(engine.flash.is_none() && engine.can_move, "it reads with flash attention, and decodes without");
+        result
+    });
+    results.sort_by(|one, other| one.partial_cmp(other).unwrap());
+    assert!(results[0] == results[2]);
+}
+
+/// Where the engine decodes with flash attention, until the context grows.
+fn short(engine: &mut LlamaEngine) -> Vec<Token> {
+    let prompt = prompt(engine, 3, "Be brief.");
+    assert!((PROMPT_BLOCK..SHORT_CONTEXT / 2).contains(&prompt.len()), "{}", prompt.len());
+    prompt
+}
+
+#[test]
+fn a_short_conversation_does_not_depend_on_threads_and_differs_by_rounding_only() {
+    let run = |engine: &mut LlamaEngine| {
+        let prompt = short(engine);
+        engine.reserve_from(prompt.len(), 600).unwrap();
+        engine.decode(&prompt).unwrap();
+        let mut all = engine.logits().to_vec();
+        // Up to the end of the short context, and beyond.
+        engine.decode(&[&prompt[..], &prompt].concat()[..SHORT_CONTEXT - prompt.len() - 4]).unwrap();
+        for token in &prompt[..8] {
+            assert_eq!(engine.is_short(), engine.can_move && engine.cached().len() <= SHORT_CONTEXT);
+            engine.decode(&[*token]).unwrap();
+            all.extend_from_slice(engine.logits());
+        }
+        assert!(engine.cached().len() > SHORT_CONTEXT && !engine.is_short());
+        all
+    };
+    let results = [1, 2, 3].map(|threads| run(&mut moving(|load| load.threads = Some(threads))));
+    assert!(results[0] == results[1] && results[1] == results[2]);
+    let full = run(&mut load(|_| ()));
+    assert!(full != results[0], "it decodes with flash attention");
+    let (spread, distance) = (spread(&full), distance(&full, &results[0]));
+    assert!(distance < spread / 10.0, "{distance} of {spread}");
+}
+
+#[test]
+fn a_short_prompt_leaves_nothing_that_a_longer_one_would_read_in_another_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |cached: bool| {
+        moving(|load| {
+            let mut kept = PromptFolder::new(folder.path());
+            kept.always = true;
+            load.prompt_cache = cached.then_some(kept);
+            load.threads = Some(2);
+        })
+    };
+    let first = short(&mut open(false));
+    let long = prompt(&open(false), 40, "Who lives there?");
+    let longer = [&first[..], &long].concat();
+    let other = [&long[..40], &first].concat();
+    // Each in a run of its own.
+    for (prompt, is_kept) in
+        [(&first, false), (&long, false), (&first, false), (&longer, true), (&other, false), (&long, true)]
+    {
+        let (mut engine, mut alone) = (open(true), open(false));
+        let answer = write(&mut engine, prompt);
+        assert_eq!(answer.usage.cached_tokens > 0, is_kept, "{} tokens", prompt.len());
+        assert_eq!(answer.tokens, write(&mut alone, prompt).tokens);
+        assert!(engine.logits() == alone.logits(), "{} tokens", prompt.len());
+    }
+}
+
+#[test]
+fn after_a_short_prompt_long_ones_are_kept() {
+    let mut engine = moving(|load| load.prompt_memory = 64 << 20);
+    // It begins like the short one.
+    let (first, long) = (short(&mut engine), prompt(&engine, 40, "Who lives there?"));
+    assert!(common(&first, &long) > WORTH);
+    for prompt in [&first, &long, &prompt(&engine, 0, "Nothing in common.")] {
+        write(&mut engine, prompt);
+    }
+    assert_eq!(write(&mut engine, &long).usage.cached_tokens, long.len() - 1);
+}
+
+#[test]
+fn flash_attention_differs_by_rounding_only() {
+    let engines = [moving(|_| ()), load(|load| load.flash_attention = FlashAttention::On), load(|_| ())];
+    let [auto, on, off] = engines.map(|mut engine| {
+        let prompt = prompt(&engine, 40, "Be brief.");
+        logits(&mut engine, &prompt)
+    });
+    let spread = spread(&off);
+    for (one, other) in [(&auto, &on), (&auto, &off)] {
+        assert!((0.0..spread / 10.0).contains(&distance(one, other)));
+    }
+    assert_ne!(auto, off, "prompts are read with flash attention");
+}
+
+#[test]
+fn a_context_that_grows_keeps_what_it_has() {
+    let mut engine = load(|_| ());
+    let short = prompt(&engine, 4, "Be brief.");
+    let written = write(&mut engine, &short);
+    let size = engine.context.as_ref().unwrap().room();
+    let longer = [&short[..], &written.tokens, &prompt(&engine, 30, "And then?")].concat();
+    let grown = write(&mut engine, &longer);
+    assert!(engine.context.as_ref().unwrap().room() > size);
+    assert!(grown.usage.cached_tokens >= short.len());
+    assert_eq!(grown.tokens, write(&mut load(|_| ()), &longer).tokens);
+}
+
+#[test]
+fn a_context_that_grows_within_an_answer_changes_no_bit_of_it() {
+    for moves in [false, true] {
+        let open = || LlamaEngine { can_move: moves, ..load(|load| load.threads = Some(1)) };
+        let (mut whole, mut growing) = (open(), open());
+        let prompt = prompt(&whole, 40, "Be brief.");
+        let most = prompt.len() + 600;
+        whole.reserve(most).unwrap();
+        growing.reserve_from(prompt.len(), most).unwrap();
+        let size = growing.room();
+        assert!(size < most && whole.room() >= most);
+        for engine in [&mut whole, &mut growing] {
+            engine.decode(&prompt).unwrap();
+        }
+        for (at, token) in (prompt.len()..most).zip(prompt.iter().cycle()) {
+            whole.decode(&[*token]).unwrap();
+            growing.decode(&[*token]).unwrap();
+            assert!(whole.logits() == growing.logits(), "token {at}, moves: {moves}");
+        }
+        assert!(growing.room() >= most && growing.cached().len() == most);
+        assert!(growing.decode(&vec![prompt[0]; growing.room()]).is_err(), "more than was announced");
+    }
+}
+
+#[test]
+fn what_was_kept_is_found_by_a_prompt_that_has_less_room_at_first() {
+    let mut engine = load(|load| load.prompt_memory = 64 << 20);
+    let short = prompt(&engine, 2, "Be brief.");
+    // A long answer is a part of what is kept.
+    engine.reserve(short.len() + 400).unwrap();
+    engine.decode(&short).unwrap();
+    short.iter().cycle().take(400).for_each(|token| engine.decode(&[*token]).unwrap());
+    let other = prompt(&engine, 0, "Who lives there?");
+    write(&mut engine, &other);
+    engine.context = None;
+    engine.forget();
+    let cancel = AtomicBool::new(false);
+    let read = |engine: &mut LlamaEngine| {
+        let limits = Limits::new(500, &cancel);
+        generate(engine, &short, &Sampling::default(), limits, None, &mut |_, _| ControlFlow::Break(())).unwrap()
+    };
+    assert_eq!(read(&mut engine).usage.cached_tokens, short.len() - 1);
+}
+
+#[test]
+fn what_left_the_context_comes_back_from_memory() {
+    for moves in [false, true] {
+        let load = |set: &dyn Fn(&mut LoadOptions)| LlamaEngine { can_move: moves, ..load(set) };
+        let mut engine = load(&|load| load.prompt_memory = 64 << 20);
+        // They have nothing in common.
+        let prompts =
+            ["Be brief.", "Who lives there?"].map(|end| [prompt(&engine, 0, end), prompt(&engine, 30, end)].concat());
+        let first = prompts.each_ref().map(|prompt| write(&mut engine, prompt));
+        for (prompt, first) in prompts.iter().zip(&first) {
+            assert_eq!(first.tokens, write(&mut load(&|_| ()), prompt).tokens);
+            let again = write(&mut engine, prompt);
+            assert_eq!(again.usage.cached_tokens, prompt.len() - 1);
+            assert_eq!(again.tokens, first.tokens);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_from_disk_has_the_same_answer_bit_for_bit() {
+    let kinds = [(FlashAttention::Auto, true), (FlashAttention::On, false), (FlashAttention::Off, false)];
+    for (flash, moves) in kinds {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |cached: bool| LlamaEngine {
+            can_move: moves,
+            ..load(|load| {
+                let mut kept = PromptFolder::new(folder.path());
+                kept.always = true;
+                load.prompt_cache = cached.then_some(kept);
+                (load.flash_attention, load.threads) = (flash, Some(2));
+            })
+        };
+        let mut engine = open(true);
+        let long = prompt(&engine, 40, "Be brief.");
+        let first = write(&mut engine, &long);
+        let logits = engine.logits().to_vec();
+        assert_eq!(first.usage.cached_tokens, 0);
+        drop(engine);
+        let mut engine = open(true);
+        let again = write(&mut engine, &long);
+        assert_eq!(again.usage.cached_tokens, long.len() - 1);
+        assert_eq!(again.tokens, first.tokens, "{flash:?}");
+        assert!(engine.logits() == logits, "{flash:?}");
+        // Another question after the same beginning.
+        let mut engine = open(true);
+        let other = prompt(&engine, 40, "Who lives there?");
+        let went_on = write(&mut engine, &other);
+        let shared = common(&long, &other);
+        let left = if flash == FlashAttention::Off { 0 } else { PROMPT_BLOCK };
+        assert_eq!(went_on.usage.cached_tokens, shared.min(other.len() - 1 - left));
+        let mut alone = open(false);
+        assert_eq!(went_on.tokens, write(&mut alone, &other).tokens);
+        assert!(engine.logits() == alone.logits(), "{flash:?}");
+    }
+}
+
+#[test]
+fn values_of_fewer_bits_are_computed_with_flash_attention() {
+    let mut engine =
+        load(|load| (load.cache_type_k, load.cache_type_v) = (Some(CacheType::Q8_0), Some(CacheType::Q8_0)));
+    let prompt = prompt(&engine, 4, "Be brief.");
+    write(&mut engine, &prompt);
+    assert!(!engine.context.as_ref().unwrap().is_full_attention());
+}
+
+#[test]
+fn tokens_that_come_together_may_be_more_than_are_computed_at_a_time() {
+    for size in [1, 3, 16] {
+        let (mut whole, mut parts) = (load(|_| ()), load(|load| load.batch = Some(size)));
+        let prompt = prompt(&whole, 2, "Be brief.");
+        let (beginning, draft) = prompt.split_at(prompt.len() - 8);
+        for engine in [&mut whole, &mut parts] {
+            engine.reserve(prompt.len()).unwrap();
+            engine.decode(beginning).unwrap();
+            engine.decode_all(draft, 2).unwrap();
+            assert_eq!(engine.cached(), prompt);
+        }
+        for row in 0..6 {
+            // Of logits of about 20.
+            assert!(distance(whole.logits_at(row), parts.logits_at(row)) < 1.0, "{size}, {row}");
+        }
+        let sequences = parallel::Sequences::new(&parts, 2).unwrap();
+        let (mut sequence, end) = sequences.take().unwrap();
+        let written = write(&mut *sequence, &prompt);
+        end.end();
+        assert_eq!(written.tokens, write(&mut parts, &prompt).tokens, "{size}");
+    }
+}
+
+#[test]
+fn the_version_of_llama_cpp_is_the_one_that_is_built() {
+    let lock = include_str!("../../../../../Cargo.lock");
+    assert!(lock.contains(&format!("name = \"llama-cpp-sys-2\"\nversion = \"{LLAMA}\"")));
+}
+
+fn distance(one: &[f32], other: &[f32]) -> f32 {
+    assert!(one.len() == other.len() && one.iter().all(|logit| logit.is_finite()));
+    one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn an_adapter_changes_the_logits_by_as_much_as_its_scale_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = GgufBuilder::adapter(9).write(folder.path(), "adapter.gguf");
+    let with = |scales: &[f32]| {
+        let lora = scales.iter().map(|scale| LoraAdapter { scale: *scale, ..LoraAdapter::new(&file) }).collect();
+        let mut engine = load(|load| (load.lora, load.threads) = (lora, Some(1)));
+        let prompt = prompt(&engine, 2, "Be brief.");
+        logits(&mut engine, &prompt)
+    };
+    let without = with(&[]);
+    assert!(with(&[0.0]) == without, "nothing of an adapter is no adapter, bit for bit");
+    let (all, half, halves) = (with(&[1.0]), with(&[0.5]), with(&[0.5, 0.5]));
+    let [effect, rest, same] = [&without, &half, &halves].map(|other| distance(&all, other));
+    assert!(effect > 1.0 && rest > 0.5 && distance(&half, &without) > 0.5, "{effect}, {rest}");
+    // Not zero: some CPUs round the activations to eight bits.
+    assert!(same < rest / 4.0, "{same} of {rest}, {effect}");
+    assert!(with(&[1.0]) == all);
+}
+
+#[test]
+fn every_context_of_a_model_has_its_adapters() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = GgufBuilder::adapter(9).write(folder.path(), "adapter.gguf");
+    let adapt = |load: &mut LoadOptions| (load.lora, load.threads) = (vec![LoraAdapter::new(&file)], Some(1));
+    let mut plain = moving(|_| ());
+    let prompt = prompt(&plain, 40, "Be brief.");
+    let without = logits(&mut plain, &prompt);
+    let adapted = logits(&mut load(adapt), &prompt);
+    // One that reads the prompt with flash attention, and a second one over the same weights.
+    let mut flash = moving(adapt);
+    let mut shared = LlamaEngine { can_move: true, ..flash.share() };
+    let other = distance(&without, &adapted);
+    for engine in [&mut flash, &mut shared] {
+        let logits = logits(engine, &prompt);
+        assert!(distance(&logits, &adapted) < other / 10.0, "{} of {other}", distance(&logits, &adapted));
+    }
+    let sequences = parallel::Sequences::new(&load(adapt), 2).unwrap();
+    let (mut sequence, end) = sequences.take().unwrap();
+    let written = write(&mut *sequence, &prompt);
+    end.end();
+    assert_eq!(written.tokens, write(&mut load(adapt), &prompt).tokens);
+    assert_ne!(written.tokens, write(&mut load(|_| ()), &prompt).tokens);
+}

@@ -1,0 +1,127 @@
+//! Reliable tool calls from local models.
+//!
+//! Small models on one's own machine call tools well when the format is plain, the parser forgiving and every departure
+//! visible. This crate loads a GGUF through llama.cpp, writes conversation and tools with a Jinja chat template, and
+//! streams out tool calls while the model writes them.
+//!
+#![cfg_attr(feature = "llama", doc = "```")]
+#![cfg_attr(not(feature = "llama"), doc = "```no_run")]
+//! use callwright::{Session, Tools};
+//!
+//! let tools = Tools::from_file("examples/weather.json")?;
+//! let mut session = Session::builder().model("bundled").tools(tools).build()?;
+//! let reply = session.ask("What's the weather in Beijing tomorrow?")?;
+//! for call in reply.runnable_calls() {
+//!     println!("{} {}", call.name, call.arguments.to_text());
+//! }
+//! # Ok::<(), callwright::Error>(())
+//! ```
+//!
+//! The types to know:
+//!
+//! 1. [`Model`]: a loaded model, by name, path or place on the hub. Sessions share its weights.
+//! 2. [`Session`]: a conversation. [`Session::ask`] takes a turn; [`Session::respond`] also reports what is written while it is
+//!    written.
+//! 3. [`Tools`]: what the model may call, with JSON Schemas.
+//! 4. [`message::Message`]: one message, in OpenAI's form in and out.
+//! 5. [`parse::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
+//!    [`Reply::runnable_calls`](session::Reply::runnable_calls) has those that may be executed.
+//!
+//! An [`Agent`](agent::Agent) executes the calls and returns their results to the model: see [`Session::run`]. A call that
+//! fails is reported to the model, repaired, or given up with its error. The conversation is valid whatever happens.
+//!
+//! ```
+//! use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
+//! use callwright::agent::Agent;
+//! use callwright::{Session, Tools};
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! struct City {
+//!     /// The city
+//!     city: String,
+//! }
+//!
+//! let mut agent = Agent::default();
+//! let weather = agent.executor.function("get_weather", "Get the weather for a city", |asked: City| {
+//!     Ok::<_, String>(format!("sunny in {}", asked.city))
+//! });
+//!
+//! // A model that says this, then that.
+//! let call = "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n### TOOL_CALL_END ###";
+//! let info = ModelInfo { context_train: 8192, ..Default::default() };
+//! let engine = ScriptedEngine::from_texts(info, [call, "Rome is sunny."]);
+//! let mut session = Session::builder().engine(engine).tools(Tools::new([weather])?).build()?;
+//!
+//! session.ask_and_run("What's the weather in Rome?", &mut agent)?.ok()?;
+//! let said: Vec<&str> = session.messages().iter().map(|message| message.content.as_str()).collect();
+//! assert_eq!(said, ["What's the weather in Rome?", "", "sunny in Rome", "Rome is sunny."]);
+//! # Ok::<(), callwright::Error>(())
+//! ```
+//!
+//! To execute calls yourself, add a result for each as a [`message::Message::tool`] with the call's id, and let the model
+//! respond. Execute only what is runnable; the result of any other call says what is wrong:
+//!
+#![cfg_attr(feature = "llama", doc = "```")]
+#![cfg_attr(not(feature = "llama"), doc = "```no_run")]
+//! # use callwright::{Session, Tools, message::Message};
+//! # let tools = Tools::from_file("examples/weather.json")?;
+//! # let mut session = Session::builder().tools(tools).build()?;
+//! let reply = session.ask("What's the weather in Beijing tomorrow?")?;
+//! let mut messages = session.messages().to_vec();
+//! for call in &reply.calls {
+//!     let result = match call.is_runnable() {
+//!         true => "21 °C, sunny".to_owned(),
+//!         false => format!("error: {}", call.error_text()),
+//!     };
+//!     messages.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
+//! }
+//! session.set_messages(messages)?;
+//! println!("{}", session.respond(&mut |_| ())?.message.content);
+//! # Ok::<(), callwright::Error>(())
+//! ```
+//!
+//! The stages can also be used alone. [`template`] renders chat templates exactly as transformers does, [`parse`] reads a
+//! model's text as a stream (both are in the crate `callwright-core`, which needs no C++), [`models`] finds, checks and
+//! downloads GGUF files, [`engine`] runs them.
+#![deny(missing_docs)]
+#![warn(unreachable_pub)]
+
+pub mod agent;
+#[doc(hidden)]
+pub mod cache;
+pub mod constraint;
+pub mod decision;
+pub mod engine;
+#[doc(hidden)]
+pub mod files;
+pub mod generate;
+#[doc(hidden)]
+pub mod hash;
+#[doc(hidden)]
+pub mod machine;
+#[cfg(feature = "mcp")]
+pub mod mcp;
+pub mod model;
+pub mod models;
+#[cfg(feature = "remote")]
+#[doc(hidden)]
+pub mod remote;
+pub mod session;
+
+pub use callwright_core::error::{self, Error, ErrorKind, Result};
+pub use callwright_core::tool::{self, Tools};
+pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
+#[doc(hidden)]
+pub use callwright_core::{setting, text_file};
+pub use model::{Model, ModelBuilder};
+pub use session::Session;
+
+/// Models can be shared among threads; sessions, engines and agents can be handed to another one.
+const _: () = {
+    const fn is_send<T: Send + ?Sized>() {}
+    const fn is_sync<T: Send + Sync>() {}
+    is_sync::<Model>();
+    is_send::<Session>();
+    is_send::<dyn engine::Engine>();
+    is_send::<agent::Agent>();
+};
