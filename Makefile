@@ -80,18 +80,19 @@ real-models:
 test-without-llama:
 	$(CARGO) test $(PROFILE) $(WORKSPACE) --no-default-features
 
-# The library without the program, with and without its parts; then the program.
+# The library with and without its parts; then the program without them.
 features: setup
 	$(CARGO) check $(PROFILE) -p callwright-core
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features
-	set -e; for feature in hub bundled-model llama cli mcp; do \
+	set -e; for feature in hub bundled-model llama mcp remote; do \
 		$(CARGO) check $(PROFILE) -p callwright --no-default-features --features $$feature; done
+	$(CARGO) check $(PROFILE) -p callwright-cli --no-default-features
 	@if rustup target add wasm32-unknown-unknown; then \
 		$(CARGO) build $(PROFILE) -p callwright-core --target wasm32-unknown-unknown; \
 	else echo "skipped: the target wasm32-unknown-unknown cannot be installed here" >&2; fi
 
 # The parser, and the program without an engine. Nothing is linked, so no compiler of those systems is needed.
-CHECK = check --locked --target-dir $(TARGET)/targets -p callwright-core -p callwright --no-default-features --features callwright/cli
+CHECK = check --locked --target-dir $(TARGET)/targets -p callwright-core -p callwright-cli --no-default-features
 OLDEST = $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 targets: export RUSTFLAGS = -C target-cpu=generic -D warnings
 targets:
@@ -123,10 +124,10 @@ installed: program
 	toolchain/try.sh --install
 	rm -r $(TARGET)/installed
 
-# What was packed compiles alone, the program's crate without llama.cpp. The registry takes files of at most 10 MB.
+# What was packed compiles alone, without llama.cpp. The registry takes files of at most 10 MB.
 packages:
-	$(CARGO) package --locked --allow-dirty --target-dir $(TARGET)/packages -p callwright-core -p callwright \
-		--no-default-features --features callwright/cli,callwright/hub,callwright/bundled-model
+	$(CARGO) package --locked --allow-dirty --target-dir $(TARGET)/packages -p callwright-core -p callwright -p callwright-bench \
+		-p callwright-cli --no-default-features --features callwright/hub,callwright/bundled-model
 	@! find $(TARGET)/packages/package -maxdepth 1 -name '*.crate' -size +10485760c | grep .
 
 bench-peers: program
@@ -139,7 +140,7 @@ PORTABLE_BUILD = target/portable-build
 portable: setup
 	@# llama-cpp-sys-2's build script fails on the links to these libraries that its last run left behind.
 	@[ ! -d $(PORTABLE_BUILD) ] || find $(PORTABLE_BUILD)/release -maxdepth 2 -type l -name 'lib*.so' -delete
-	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) rustc $(PROFILE) --features portable --target-dir $(PORTABLE_BUILD) \
+	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) rustc $(PROFILE) -p callwright-cli --features portable --target-dir $(PORTABLE_BUILD) \
 		--bin callwright -- -C link-arg=-Wl,--disable-new-dtags,-rpath,'$$ORIGIN'
 	mkdir -p target/portable
 	cp $(PORTABLE_BUILD)/release/callwright target/portable/

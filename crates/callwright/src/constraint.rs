@@ -19,7 +19,7 @@ mod sampling;
 mod tree;
 mod trigger;
 
-use crate::decision::Decided;
+use crate::answer::Decided;
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::grammar::Unenforced;

@@ -14,10 +14,10 @@
 //! has, which is only decoded where it is asked for: see [`Options::measure_call`](crate::session::Options::measure_call).
 
 use crate::Result;
+pub use crate::answer::{CallProbability, Decided};
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
-use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -29,42 +29,6 @@ const OTHER_FORMS: [&str; 4] = ["{\"name\": \"", "[{\"name\": \"", "```json\n{\"
 const LEAST_LOGARITHM: f64 = -50.0;
 /// Above this probability, reasoning comes first, and the answer begins after it.
 const REASONS: f64 = 0.5;
-
-/// The probability that an answer begins with a call.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct CallProbability {
-    /// That of the first token: of all tokens that a call may begin with. Other text may begin with some of them, too, so
-    /// it is an upper bound where no white space precedes the call.
-    pub first_token: f64,
-    /// That of the whole start marker, if it was followed, or is a single token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub marker: Option<f64>,
-    /// That of the beginnings of calls in other forms together, where the marker was followed and such calls are read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub other_forms: Option<f64>,
-}
-
-impl CallProbability {
-    /// What thresholds are compared with: the probability of a call in any form if it is known, or else that of the first token.
-    pub fn value(&self) -> f64 {
-        self.whole().unwrap_or(self.first_token)
-    }
-
-    /// The probability of a call in any form, if it is known.
-    pub(crate) fn whole(&self) -> Option<f64> {
-        self.marker.map(|marker| (marker + self.other_forms.unwrap_or(0.0)).min(1.0))
-    }
-}
-
-/// What thresholds decide about an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Decided {
-    /// It has to be a call.
-    Call,
-    /// It has no call.
-    Text,
-}
 
 /// The probabilities of a call that decide about an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -12,12 +12,12 @@ pub mod sampler;
 pub mod scripted;
 pub mod vocabulary;
 
-use crate::generate::{End, Usage};
-use crate::session::Options;
+pub use crate::answer::Token;
+use crate::answer::{End, Options, Usage};
+pub use crate::models::LoraAdapter;
 use crate::template::{ChatTemplates, Piece};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -73,43 +73,6 @@ impl LoadOptions {
     pub fn again(&self) -> LoadOptions {
         let (prompt_cache, lora) = (self.prompt_cache.clone(), self.lora.clone());
         LoadOptions { prompt_cache, lora, on_progress: None, ..*self }
-    }
-}
-
-/// A LoRA adapter: a small GGUF that changes what a model writes. The model's own file stays as it is.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct LoraAdapter {
-    /// Its file.
-    pub file: PathBuf,
-    /// How much of it is added to the weights: 1 is all, 0 is nothing.
-    pub scale: f32,
-}
-
-impl LoraAdapter {
-    /// All of the adapter in `file`.
-    pub fn new(file: impl Into<PathBuf>) -> LoraAdapter {
-        LoraAdapter { file: file.into(), scale: 1.0 }
-    }
-
-    /// `FILE` or `FILE:SCALE`; `place` says where a file is.
-    pub fn parse(text: &str, place: impl Fn(&str) -> PathBuf) -> Result<LoraAdapter, String> {
-        let whole = LoraAdapter::new(place(text));
-        let Some((file, scale)) = text.rsplit_once(':').filter(|_| !whole.file.exists()) else { return Ok(whole) };
-        let adapter = LoraAdapter::new(place(file));
-        match scale.parse::<f32>() {
-            Ok(scale) if scale.is_finite() => Ok(LoraAdapter { scale, ..adapter }),
-            // The name of a file may have a colon.
-            _ if !adapter.file.exists() => Ok(whole),
-            _ => Err(format!("the scale {scale:?} is no number; FILE:0.5 adds half of an adapter")),
-        }
-    }
-}
-
-/// As `FILE:SCALE`.
-impl fmt::Display for LoraAdapter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file.display(), self.scale)
     }
 }
 
@@ -187,11 +150,6 @@ pub struct MeasuredThreads {
     /// The number of threads.
     pub threads: usize,
 }
-
-/// A token's id in the model's vocabulary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Token(pub i32);
 
 /// Length of the common prefix.
 pub(crate) fn common(one: &[Token], other: &[Token]) -> usize {

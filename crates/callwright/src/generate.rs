@@ -4,6 +4,7 @@ mod draft;
 mod probabilities;
 
 use crate::Result;
+pub use crate::answer::{End, Generation, Usage};
 use crate::constraint::{Constraint, Step};
 use crate::decision::{Decided, Decision};
 use crate::engine::prompt_cache::PROMPT_BLOCK;
@@ -12,9 +13,8 @@ use crate::engine::{Engine, Token, common};
 use draft::Drafter;
 pub use probabilities::Probabilities;
 pub use probabilities::{Likely, TokenProbability};
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::ops::{AddAssign, ControlFlow, Range};
+use std::ops::{ControlFlow, Range};
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,98 +28,6 @@ const FIRST: usize = 128;
 
 /// Bytes that a token of a server's model has, about: to the constraint each byte is a token.
 const SERVER_UNITS: usize = 4;
-
-/// Why generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum End {
-    /// The model ended its turn.
-    EndOfTurn,
-    /// The token limit, or the end of the context.
-    Length,
-    /// The caller stopped it.
-    Stopped,
-    /// The deadline has passed.
-    Late,
-    /// The cancel flag was raised.
-    Cancelled,
-}
-
-/// The result of one generation.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Generation {
-    /// The tokens generated, without the one that ended the turn.
-    pub tokens: Vec<Token>,
-    /// Why generation ended.
-    pub end: End,
-    /// The token that ended the turn, if one did.
-    pub end_token: Option<Token>,
-    /// The first token that the grammar wrote to close what was open, because the tokens ran out.
-    pub closed_from: Option<usize>,
-    /// Which of the tokens were forced.
-    pub forced: Vec<Range<usize>>,
-    /// Tokens and times.
-    pub usage: Usage,
-}
-
-/// Tokens and times of one generation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Usage {
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Prompt tokens that were already in the KV cache.
-    pub cached_tokens: usize,
-    /// Tokens generated, without the one that ended the turn.
-    pub completion_tokens: usize,
-    /// Generated tokens that a grammar forced, without running the model.
-    pub forced_tokens: usize,
-    /// Generated tokens that were decoded in advance, as a draft from earlier text.
-    pub drafted_tokens: usize,
-    /// Tokens of calls that the model began in another form, and that were taken back for the format's; the answer does not have them.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub rewritten_tokens: usize,
-    /// All tokens decoded as a draft, whether or not the model then wrote them.
-    pub proposed_tokens: usize,
-    /// What the answer cost, if models.toml has the server's prices, in their currency.
-    #[serde(skip_serializing_if = "is_free")]
-    pub cost: f64,
-    /// Time until the prompt was decoded.
-    #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
-    pub prompt_time: Duration,
-    /// Time for generating.
-    #[serde(rename = "completion_seconds", serialize_with = "seconds")]
-    pub completion_time: Duration,
-}
-
-impl AddAssign for Usage {
-    fn add_assign(&mut self, more: Usage) {
-        self.prompt_tokens += more.prompt_tokens;
-        self.cached_tokens += more.cached_tokens;
-        self.completion_tokens += more.completion_tokens;
-        self.forced_tokens += more.forced_tokens;
-        self.drafted_tokens += more.drafted_tokens;
-        self.proposed_tokens += more.proposed_tokens;
-        self.rewritten_tokens += more.rewritten_tokens;
-        self.cost += more.cost;
-        self.prompt_time += more.prompt_time;
-        self.completion_time += more.completion_time;
-    }
-}
-
-pub(crate) fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-pub(crate) fn is_free(cost: &f64) -> bool {
-    *cost == 0.0
-}
-
-fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    // The clock is not more exact than microseconds.
-    serializer.serialize_f64(duration.as_micros() as f64 / 1e6)
-}
 
 /// Limits of one generation.
 #[derive(Debug, Clone, Copy)]

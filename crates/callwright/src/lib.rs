@@ -87,6 +87,7 @@
 #![warn(unreachable_pub)]
 
 pub mod agent;
+mod answer;
 #[doc(hidden)]
 pub mod cache;
 pub mod constraint;
@@ -95,6 +96,7 @@ pub mod engine;
 #[doc(hidden)]
 pub mod files;
 pub mod generate;
+mod groups;
 #[doc(hidden)]
 pub mod hash;
 #[doc(hidden)]

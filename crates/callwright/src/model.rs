@@ -1,5 +1,9 @@
 //! From a model's name to a conversation: what models.toml says of it, its file, its weights, its session.
 
+mod session;
+
+pub use session::SessionBuilder;
+
 use crate::engine::llama::parallel::{Sequences, TurnEnd};
 use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::{Engine, ModelInfo, templates_of};

@@ -22,6 +22,7 @@ mod download;
 mod file;
 pub mod gguf;
 pub(crate) mod hub;
+mod lora;
 mod repo;
 mod server;
 mod write;
@@ -30,11 +31,11 @@ use std::path::{Path, PathBuf};
 
 pub use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
+pub use lora::LoraAdapter;
 pub(crate) use repo::HubRepo;
 pub use server::ServerModel;
 pub use write::{decimal, with_call_threshold};
 
-use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
 const BUILTIN: &str = include_str!("../models.toml");
@@ -426,4 +427,25 @@ impl Models {
 fn first_gguf(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()).map(|entry| entry.path());
     files.filter(|path| path.extension().is_some_and(|e| e == "gguf")).min()
+}
+
+impl From<Sampling> for crate::answer::Sampling {
+    /// The sampling that a model's makers recommend, with defaults for the rest.
+    fn from(given: Sampling) -> crate::answer::Sampling {
+        let default = crate::answer::Sampling::default();
+        crate::answer::Sampling {
+            temperature: given.temperature.unwrap_or(default.temperature),
+            top_k: given.top_k.map_or(default.top_k, |k| k as usize),
+            top_p: given.top_p.unwrap_or(default.top_p),
+            min_p: given.min_p.unwrap_or(default.min_p),
+            seed: default.seed,
+            penalties: crate::answer::Penalties {
+                repeat: given.repeat_penalty.unwrap_or(default.penalties.repeat),
+                presence: given.presence_penalty.unwrap_or(default.penalties.presence),
+                frequency: given.frequency_penalty.unwrap_or(default.penalties.frequency),
+                last_n: given.repeat_last_n.unwrap_or(default.penalties.last_n),
+                dry_multiplier: given.dry_multiplier.unwrap_or(default.penalties.dry_multiplier),
+            },
+        }
+    }
 }

@@ -4,7 +4,6 @@
 //! the answer to the conversation when, and only when, no error ended it.
 
 pub(crate) mod answer;
-mod builder;
 mod compiling;
 mod constrain;
 mod context;
@@ -13,12 +12,12 @@ mod decide;
 pub mod event;
 mod explain;
 mod ids;
-pub mod journal;
 mod listen;
-mod options;
+pub(crate) mod outcome;
 pub(crate) mod prompt;
 mod reader;
 pub(crate) mod record;
+pub(crate) mod remarks;
 mod repeats;
 pub(crate) mod select;
 pub mod stop;
@@ -27,7 +26,6 @@ pub(crate) mod untrained;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::Result;
-use crate::agent::Agent;
 #[cfg(doc)]
 use crate::choose::format_for;
 use crate::engine::{Engine, Token};
@@ -35,7 +33,6 @@ use crate::format::Format;
 use crate::generate::reserve;
 use crate::grammar::Unenforced;
 use crate::message::{Message, adopt, check_asked};
-use crate::model::Model;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt};
 use crate::tool::Tools;
 use compiling::Compiling;
@@ -50,14 +47,16 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use crate::answer::{ContextPolicy, Options, ToolChoice};
+
 pub use self::{
     answer::parser_options,
-    builder::SessionBuilder,
     event::{
-        ApprovalStep, Cut, Done, Event, FallbackStep, FinishReason, ModelUsage, Note, Notice, Outcome, Reply,
-        RetryStep, ToolResult, ToolsChange, UsageStep, WithoutTools,
+        ApprovalStep, Cut, Done, Event, FallbackStep, FinishReason, Note, Notice, Reply, RetryStep, ToolResult,
+        ToolsChange, UsageStep, WithoutTools,
     },
-    options::{ContextPolicy, Options, ToolChoice},
+    outcome::{FailureKind, Fault, ModelUsage, Outcome, PendingCall, Reason, Status, call_hash},
+    record::Invocation,
     select::{SelectedTools, fitting},
 };
 
@@ -119,30 +118,6 @@ pub(crate) fn prepare_reader(prepare: impl FnOnce() + Send + 'static) {
 type OnPrompt = Box<dyn FnMut(usize, usize) + Send>;
 
 impl Session {
-    /// Opens a model by name or path and starts a conversation with it; see [`Model::open`].
-    ///
-    /// # Errors
-    /// Those of [`Model::open`]; [`ErrorKind::Template`] when the chat template does not compile.
-    pub fn open(name: impl AsRef<str>) -> Result<Session> {
-        Model::open(name.as_ref())?.session()
-    }
-
-    /// A conversation from parts, each of which has a default: the bundled model, its own template and format, no tools.
-    ///
-    #[cfg_attr(feature = "llama", doc = "```")]
-    #[cfg_attr(not(feature = "llama"), doc = "```no_run")]
-    /// use callwright::{Session, Tools};
-    ///
-    /// let tools = Tools::from_json(r#"[{"name": "get_date", "description": "Get the date of today"}]"#, "tools")?;
-    /// let mut session = Session::builder().model("bundled").tools(tools).build()?;
-    /// let reply = session.ask("What is the date today?")?;
-    /// assert!(reply.runnable_calls().all(|call| call.name == "get_date"));
-    /// # Ok::<(), callwright::Error>(())
-    /// ```
-    pub fn builder() -> SessionBuilder {
-        SessionBuilder::default()
-    }
-
     /// Starts a conversation on an engine.
     ///
     /// `template` replaces the model's own chat template, `format` the one that the template declares; it is an overlay
@@ -454,22 +429,5 @@ impl Session {
         self.options.now.get_or_insert_with(|| Zoned::now().datetime());
         self.recording.recorder = Some(record::recorder(self, path.as_ref())?);
         Ok(())
-    }
-
-    /// The session that was recorded at `path`, before its first turn: no model is needed to repeat it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Replay`] with the line when the file is no recording.
-    pub fn replay(path: impl AsRef<Path>) -> Result<Session> {
-        Ok(Session::replay_run(path)?.0)
-    }
-
-    /// The same, and where a [run](Session::run) was recorded, what repeats it: no tool is executed, each call gets the
-    /// result that it got.
-    ///
-    /// # Errors
-    /// Those of [`Session::replay`].
-    pub fn replay_run(path: impl AsRef<Path>) -> Result<(Session, Option<Agent>)> {
-        record::replay(path.as_ref())
     }
 }

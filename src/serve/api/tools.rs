@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use callwright::agent::exec::Approval;
 use callwright::hash::sha256;
 use callwright::message::{Arguments, ToolCall};
-use callwright::session::event::call_hash;
+use callwright::session::call_hash;
 use callwright::tool::misfits;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

@@ -36,16 +36,15 @@
 mod builtin;
 mod command;
 mod function;
-pub(crate) mod groups;
 pub(crate) mod remote;
 
+pub use crate::groups::kill_running;
 pub use builtin::BUILTIN;
-pub(crate) use command::without_marks;
 pub use function::Function;
-pub use groups::kill_running;
 
-use crate::agent::turn::Fault;
 use crate::message::{Arguments, ToolCall};
+pub use crate::session::FailureKind;
+use crate::session::Fault;
 use crate::tool::{Effect, Tool, Tools};
 use remote::Remote;
 use serde::{Deserialize, Serialize};
@@ -60,29 +59,6 @@ use std::time::Duration;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a tool's output that are kept, where it does not say.
 pub(crate) const MAX_OUTPUT: usize = 64 << 10;
-
-/// Why there is no result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FailureKind {
-    /// The tool says so: its exit status, or its error.
-    Reported,
-    /// It died of a signal, or panicked.
-    Crashed,
-    /// What it printed is not the JSON that it promised.
-    NotJson,
-    /// It took too long and was stopped.
-    TimedOut,
-    /// It could not be started, or nothing says how.
-    NotRunnable,
-    /// The person refused, or the tool was called as often as a run may.
-    Refused,
-    /// The run was interrupted.
-    Cancelled,
-    /// Nothing runs it and nobody gave its result: the caller answers the call.
-    LeftOpen,
-}
 
 /// A tool that gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,13 +3,13 @@
 use super::call::CallOutcome;
 use super::ledger::Ledger;
 use super::messages;
+use super::record::Entry;
 use super::run::{OTHER_FORM, Run};
 use crate::agent::exec::{Approval, Failure, FailureKind, first_of_same, refusal};
 use crate::agent::turn::Step;
 use crate::message::ToolCall;
-use crate::session::event::{ApprovalStep, Event, Note, PendingCall, ToolResult};
-use crate::session::record::Entry;
 use crate::session::select::FIND_TOOLS;
+use crate::session::{ApprovalStep, Event, Note, PendingCall, ToolResult};
 use crate::session::{FinishReason, Session};
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};

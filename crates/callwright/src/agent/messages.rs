@@ -4,21 +4,15 @@ use crate::agent::exec::Failure;
 use crate::agent::turn::Fault;
 use crate::message::{Message, Role, ToolCall};
 use crate::parse::ParsedCall;
+use crate::session::remarks::without_advice;
+pub(crate) use crate::session::remarks::{ALREADY_DONE, REPEATED, UNAVAILABLE};
 
 /// The beginning of an error in place of a result.
 pub(crate) const ERROR: &str = "error: ";
 /// For a call that was not executed because the run ended.
 pub(crate) const NOT_EXECUTED: &str = "error: this call was not executed: the run ended before";
-/// For a call that was made before.
-pub(crate) const REPEATED: &str =
-    "[This call was made before and gave the same result. Do not make it again: answer with what is known.]";
 /// For the person, where the model did not see the results that it has.
 pub(crate) const RESTATED: &str = "its result is known; the model gets the results once more, in words";
-/// For a call that had changed something before, and was not executed again.
-pub(crate) const ALREADY_DONE: &str =
-    "[This was done before, and not again. Do not call it again: do what is left, or say that it is done.]";
-/// For a call of a tool that fails however it is called.
-pub(crate) const UNAVAILABLE: &str = "[No other call of this tool would do better. Do not call it again: answer with what is known, or say what is missing.]";
 /// For the person, where the model was made to answer.
 pub(crate) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
 /// For the person, where nothing more may be spent on fallback models.
@@ -50,14 +44,6 @@ pub(crate) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
 /// The result of a call whose tool failed.
 pub(crate) fn failed(failure: &Failure) -> String {
     format!("{ERROR}{failure}")
-}
-
-/// A result without the advice after it, and the advice.
-pub(crate) fn without_advice(content: &str) -> (&str, &str) {
-    let at = [REPEATED, ALREADY_DONE, UNAVAILABLE]
-        .iter()
-        .find_map(|advice| content.strip_suffix(advice)?.strip_suffix('\n'));
-    content.split_at(at.map_or(content.len(), str::len))
 }
 
 /// The call as a conversation can carry it: programs refuse one without a name.

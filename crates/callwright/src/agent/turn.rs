@@ -15,10 +15,9 @@
 
 use super::call::{CallOutcome, CallState};
 use crate::session::FinishReason;
-use crate::setting::Setting;
+pub use crate::session::{Fault, Reason, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt;
 
 /// What a run may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,35 +54,6 @@ impl Default for Limits {
             fallback_models: 0,
             fallback_attempts: 2,
         }
-    }
-}
-
-/// What is wrong with a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[non_exhaustive]
-#[serde(rename_all = "snake_case")]
-pub enum Fault {
-    /// It is not well-formed, or not written out.
-    Format,
-    /// There is no such tool.
-    UnknownTool,
-    /// Its arguments do not fit the tool's schema.
-    Schema,
-    /// The tool ran and failed; with other arguments it may not.
-    Execution,
-    /// The tool could not be run, did not end in time, or was not allowed to run: no other call of it would do better.
-    Tool,
-}
-
-impl Fault {
-    /// Returns whether it is how the model wrote the call that is at fault.
-    pub(crate) fn is_the_models(self) -> bool {
-        matches!(self, Fault::Format | Fault::UnknownTool | Fault::Schema)
-    }
-
-    /// Returns whether another call in its place may go well.
-    pub(crate) fn is_recoverable(self) -> bool {
-        self != Fault::Tool
     }
 }
 
@@ -127,63 +97,6 @@ pub(crate) enum Advice {
         /// The call's place in the answer.
         call: usize,
     },
-}
-
-/// Why the model is made to answer without tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// It makes the same call again and again.
-    Loop,
-    /// A call was given up.
-    ToolFailed,
-    /// It only repeats calls that have done what they were to do.
-    AlreadyDone,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[non_exhaustive]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// The model has answered.
-    Done,
-    /// The answer was cut off at the token limit or the end of the context.
-    Length,
-    /// A tool failed, and no recovery succeeded; the answer, if there is one, was given without it.
-    ToolFailed,
-    /// The model kept making the same call, despite the errors, or its answer repeats itself
-    /// ([`FinishReason::Loop`]).
-    Loop,
-    /// There were as many answers as are allowed, and the last one still called tools.
-    MaxTurns,
-    /// There are calls that nothing runs; the caller answers them.
-    ToolCalls,
-    /// There are calls that need approval, and nobody could be asked: none of the answer's calls was executed.
-    Pending,
-    /// The caller ended it.
-    Cancelled,
-    /// An answer could not be generated.
-    Error,
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Status::Length => {
-                return write!(f, "the answer was cut off by {} or the end of the context", Setting::MaxTokens);
-            }
-            Status::MaxTurns => return write!(f, "the model still calls tools after {} answers", Setting::MaxTurns),
-            Status::Done => "done",
-            Status::ToolFailed => "a tool failed, and nothing helped",
-            Status::Loop => "the model makes the same call again and again",
-            Status::ToolCalls => "calls wait for their results",
-            Status::Pending => "calls wait for approval",
-            Status::Cancelled => "interrupted",
-            Status::Error => "an answer could not be generated",
-        })
-    }
 }
 
 /// What to do next. Calls are named by their place in the answer.

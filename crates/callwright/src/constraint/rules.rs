@@ -1,23 +1,9 @@
 //! Rules for a constrained answer, and the diagnostics it produces.
 
-use crate::engine::Token;
+pub use crate::answer::Mode;
+use crate::answer::Token;
 use crate::setting::Setting;
 use crate::{Error, ErrorKind};
-use serde::{Deserialize, Serialize};
-
-/// How strictly the model is constrained.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Not at all.
-    Off,
-    /// Calls are constrained. If the constraint itself fails, this is reported and the answer continues without it.
-    #[default]
-    Auto,
-    /// Calls are constrained, and a required call may not be preceded by text; if the constraint fails, the answer
-    /// ends.
-    Strict,
-}
 
 /// Which calls an answer may or must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]

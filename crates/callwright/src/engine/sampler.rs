@@ -3,69 +3,11 @@
 mod penalties;
 
 use super::Token;
-use crate::models;
 use penalties::History;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
-use serde::{Deserialize, Serialize};
 
-pub use penalties::Penalties;
-
-/// How to choose the next token.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Sampling {
-    /// 0 always takes the likeliest token; higher values vary more.
-    pub temperature: f32,
-    /// Only the `top_k` likeliest tokens; 0 is all.
-    pub top_k: usize,
-    /// Only the likeliest tokens that together reach this probability; 1 is all.
-    pub top_p: f32,
-    /// Only tokens at least this times as likely as the likeliest; 0 is all.
-    pub min_p: f32,
-    /// The seed of the random numbers.
-    pub seed: u64,
-    /// Penalties for tokens that have already occurred.
-    #[serde(default, skip_serializing_if = "Penalties::is_default")]
-    pub penalties: Penalties,
-}
-
-impl Sampling {
-    /// This sampling after `set` has changed parts of it.
-    #[must_use]
-    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
-        set(&mut self);
-        self
-    }
-}
-
-impl Default for Sampling {
-    /// Greedy: this engine is about exact formats, and greedy answers are reproducible.
-    fn default() -> Sampling {
-        let penalties = Penalties::default();
-        Sampling { temperature: 0.0, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 0, penalties }
-    }
-}
-
-impl From<models::Sampling> for Sampling {
-    /// The sampling that a model's makers recommend, with defaults for the rest.
-    fn from(given: models::Sampling) -> Sampling {
-        let default = Sampling::default();
-        Sampling {
-            temperature: given.temperature.unwrap_or(default.temperature),
-            top_k: given.top_k.map_or(default.top_k, |k| k as usize),
-            top_p: given.top_p.unwrap_or(default.top_p),
-            min_p: given.min_p.unwrap_or(default.min_p),
-            seed: default.seed,
-            penalties: Penalties {
-                repeat: given.repeat_penalty.unwrap_or(default.penalties.repeat),
-                presence: given.presence_penalty.unwrap_or(default.penalties.presence),
-                frequency: given.frequency_penalty.unwrap_or(default.penalties.frequency),
-                last_n: given.repeat_last_n.unwrap_or(default.penalties.last_n),
-                dry_multiplier: given.dry_multiplier.unwrap_or(default.penalties.dry_multiplier),
-            },
-        }
-    }
-}
+pub use crate::answer::{Penalties, Sampling};
 
 /// A logit and its token.
 type Candidate = (f32, usize);

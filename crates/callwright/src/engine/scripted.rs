@@ -3,8 +3,8 @@
 use super::sampler::Sampling;
 use super::vocabulary::Vocabulary;
 use super::{Engine, ModelInfo, Token};
+use crate::answer;
 use crate::files::{self, Readers};
-use crate::generate;
 use crate::hash::sha256;
 use crate::setting::Setting;
 use crate::template::Piece;
@@ -140,7 +140,7 @@ impl Recorder {
         text: &str,
         prompt: &[Token],
         sampling: &Sampling,
-        generation: &generate::Generation,
+        generation: &answer::Generation,
     ) -> Result<()> {
         let produced = generation.tokens.iter().map(|token| (*token, Bytes::new(engine.token_bytes(*token)))).collect();
         self.line(&Generation { prompt_sha256: sha256(text), prompt: prompt.to_vec(), sampling: *sampling, produced })

@@ -120,3 +120,25 @@ impl Vocabulary {
         text.iter().filter_map(single).filter_map(|index| i32::try_from(index).ok()).map(Token).collect()
     }
 }
+
+/// The texts that look like special tokens, in their order: `<|im_end|>`, `</s>`, `[INST]`.
+pub(crate) fn special_looking(text: &str) -> Vec<String> {
+    const LONGEST: usize = 40;
+    let mut found: Vec<String> = Vec::new();
+    for (at, c) in text.char_indices() {
+        let close = match c {
+            '<' => '>',
+            '[' => ']',
+            _ => continue,
+        };
+        let Some(end) = text[at..].find(close) else { continue };
+        let inside = &text[at + 1..at + end];
+        let plain = !inside.contains(|c: char| c.is_whitespace() || c == '<' || c == '[');
+        let upper = close == '>' || !inside.contains(char::is_lowercase);
+        let marker = &text[at..=at + end];
+        if plain && upper && inside.contains(char::is_alphabetic) && inside.len() <= LONGEST {
+            found.push(marker.to_owned());
+        }
+    }
+    found
+}

@@ -3,7 +3,7 @@
 //! A server may start others (`npx` starts node), ignore the end of its input, or hang. So it runs in the process group of a
 //! [`Guard`].
 
-use crate::agent::exec::groups::{self, Guard};
+use crate::groups::{self, Guard};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -11,9 +11,9 @@ use toml::Spanned;
 
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, ServerModel, Source};
-use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
+use crate::models::LoraAdapter;
 use crate::text_file;
 
 /// Reads the file at `path`.

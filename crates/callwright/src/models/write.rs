@@ -1,7 +1,7 @@
 //! Writes an entry of models.toml, or a setting of one that is there, and leaves the rest of the file as it is.
 
 use super::{ModelEntry, Sampling, Source};
-use crate::engine::LoraAdapter;
+use crate::models::LoraAdapter;
 use toml::{Table, Value};
 
 /// Returns the text of a models.toml with the threshold for the calls of a model, and the fingerprints of its files: in the model's

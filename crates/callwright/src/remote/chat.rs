@@ -7,9 +7,9 @@
 use super::feed::{Counted, Said, finish};
 use super::http::Path;
 use super::raw::{penalties, seed_of};
+use crate::answer::{Options, ToolChoice};
 use crate::engine::sampler::Sampling;
 use crate::models::decimal;
-use crate::session::{Options, ToolChoice};
 use crate::{Error, ErrorKind, Result};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};

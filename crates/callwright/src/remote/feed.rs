@@ -5,8 +5,8 @@
 //! that counts tokens.
 
 use super::http::{Item, Stream, Waited};
+use crate::answer::{End, Usage};
 use crate::engine::Token;
-use crate::generate::{End, Usage};
 use crate::{Error, ErrorKind, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::feed::{Counted, Said, finish};
 use super::http::Path;
+use crate::answer::End;
 use crate::engine::sampler::{Penalties, Sampling};
-use crate::generate::End;
 use crate::models::decimal;
 use crate::template::Piece;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use super::ContextPolicy;
 use super::prompt::{AnswerRequest, Prepared, PromptWriter, Written};
 use super::record::Recording;
-use crate::agent::{exec, messages};
+use super::remarks;
 use crate::engine::{Engine, Token, common};
 use crate::message::{Arguments, Message, Role};
 use crate::setting::Setting;
@@ -327,8 +327,8 @@ fn overflow(writer: &PromptWriter, engine: &dyn Engine, request: &AnswerRequest,
 
 /// A result, and the remarks after it: that it was cut before, that the call was made before.
 fn parts(content: &str) -> (&str, &str) {
-    let (unremarked, _) = messages::without_advice(content);
-    content.split_at(exec::without_marks(unremarked).0.len())
+    let (unremarked, _) = remarks::without_advice(content);
+    content.split_at(remarks::without_marks(unremarked).0.len())
 }
 
 /// The beginning of a result, marked; the remarks after the result are kept.

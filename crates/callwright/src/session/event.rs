@@ -1,19 +1,16 @@
 //! The events of an answer or a run, and its result.
 
+use super::outcome::{FailureKind, Fault, PendingCall, Reason, Status};
 use crate::Error;
-use crate::agent::exec::FailureKind;
-use crate::agent::turn::{Fault, Reason, Status};
 use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::{TokenProbability, Usage};
-use crate::hash::sha256;
-use crate::message::{Message, ToolCall};
+use crate::message::Message;
 pub use crate::parse::Note;
 use crate::parse::ParsedCall;
 use crate::parse::event::Event as ParserEvent;
 use crate::session::select::SelectedTools;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use std::fmt;
 use std::ops::Range;
 
@@ -315,92 +312,4 @@ pub enum Cut {
     Time,
     /// The constraint, which left out or closed early what there were no tokens for; a note says what.
     Constraint,
-}
-
-/// What a run took of one model.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ModelUsage {
-    /// The model.
-    pub model: String,
-    /// How many answers it wrote.
-    pub answers: usize,
-    /// Tokens and times of them together.
-    #[serde(flatten)]
-    pub usage: Usage,
-}
-
-impl ModelUsage {
-    pub(crate) fn add(&mut self, more: Usage) {
-        self.answers += 1;
-        self.usage += more;
-    }
-}
-
-/// The result of a run; its messages are in the session.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Outcome {
-    /// How it ended.
-    pub status: Status,
-    /// Why the last answer ended.
-    pub finish_reason: FinishReason,
-    /// What cut the last answer off, where its finish reason is `length`.
-    pub cut: Option<Cut>,
-    /// What it took, by model, in the order of their first answers.
-    pub models: Vec<ModelUsage>,
-    /// Repairs, problems and departures, in the order in which they happened.
-    pub notes: Vec<Note>,
-    /// The original error, where a call was given up; what failed, where that ended the run.
-    pub failure: Option<String>,
-    /// What ended the run, with [`Status::Error`].
-    pub error: Option<Error>,
-    /// The calls that need approval, with [`Status::Pending`].
-    pub pending: Vec<PendingCall>,
-}
-
-/// A call that needs approval before it is executed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct PendingCall {
-    /// The call's id.
-    pub id: String,
-    /// The tool.
-    pub name: String,
-    /// The JSON text of the arguments.
-    pub arguments: String,
-    /// A hash of the tool and the arguments, to which an approval is bound.
-    pub hash: String,
-    /// Why it needs approval.
-    pub why: String,
-}
-
-impl PendingCall {
-    /// Describes a call that waits, and why.
-    pub(crate) fn new(call: &ToolCall, why: &str) -> PendingCall {
-        PendingCall {
-            id: call.id.clone().unwrap_or_default(),
-            name: call.name.clone(),
-            arguments: call.arguments.to_text(),
-            hash: call_hash(call),
-            why: why.to_owned(),
-        }
-    }
-}
-
-/// Returns a short hash of a call's tool and arguments.
-pub fn call_hash(call: &ToolCall) -> String {
-    let mut hash = sha256(format!("{}\n{}", call.name, call.arguments.to_text()));
-    hash.truncate(12);
-    hash
-}
-
-impl Outcome {
-    /// Returns what all models took together, and each of them.
-    pub fn usage(&self) -> Value {
-        let mut total = ModelUsage { model: String::new(), answers: 0, usage: Usage::default() };
-        self.models.iter().for_each(|spent| total.add(spent.usage));
-        let mut usage = json!(total.usage);
-        usage["models"] = json!(self.models);
-        usage
-    }
 }

@@ -1,14 +1,8 @@
-//! Recording a session and repeating it without its model.
+//! Recording a session, and restoring it.
 
 use super::constrain::Shortage;
-use super::event::PendingCall;
-use super::journal::Invocation;
 use super::prompt::Written;
-use super::{ContextPolicy, Options, Session, ToolChoice, ToolsChange};
-use crate::agent::Agent;
-use crate::agent::exec::remote::{Look, Remote};
-use crate::agent::exec::{Executor, Failure, FailureKind, Results};
-use crate::agent::turn::Limits;
+use super::{ContextPolicy, Options, Session, ToolChoice};
 use crate::constraint::Mode;
 use crate::decision::{CallProbability, Decided};
 use crate::engine::Engine;
@@ -18,18 +12,14 @@ use crate::error::Location;
 use crate::format::Format;
 use crate::generate::{End, Generation};
 use crate::message::{Conversation, ResponseFormat, messages_to_json};
-use crate::setting::Setting;
 use crate::template::ChatTemplate;
-use crate::tool::{Effect, Tools};
+use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 /// All that decides what a session asks its engine.
 #[derive(Serialize, Deserialize)]
@@ -83,69 +73,6 @@ fn yes() -> bool {
     true
 }
 
-/// What a recording holds in addition to the tokens.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Entry {
-    /// A run begins, which may do this much.
-    Run(Limits),
-    /// How the next answer ended.
-    Ended(Ended),
-    /// What the calls of an answer came to.
-    Executed(Results),
-    /// The tools became others before an answer.
-    Tools { turn: usize, tools: Value, changes: Vec<ToolsChange> },
-    /// An answer with calls, which are executed from now on.
-    Answer(Value),
-    /// A call is executed from now on.
-    Begun { id: String, name: String, arguments: String },
-    /// A call has ended with this result.
-    Called { id: String, result: String },
-    /// Messages joined the conversation.
-    Messages(Value),
-    /// Calls wait for approval.
-    Pending(Vec<PendingCall>),
-    /// The run has ended.
-    Finished(String),
-}
-
-/// Tools that change when they did in a recorded run. Their results are recorded, too, so that none is run.
-struct Recorded(Mutex<VecDeque<(usize, Value, Vec<ToolsChange>)>>);
-
-impl Remote for Recorded {
-    fn has(&self, _: &str) -> bool {
-        false
-    }
-
-    fn runs(&self, _: &str) -> String {
-        String::new()
-    }
-
-    fn to_confirm(&self, _: &str, _: Effect) -> Option<&'static str> {
-        None
-    }
-
-    fn call(
-        &self,
-        _: &str,
-        _: Map<String, Value>,
-        _: Duration,
-        _: &AtomicBool,
-    ) -> std::result::Result<String, Failure> {
-        Err(Failure::new(FailureKind::NotRunnable, "a recorded tool is not run"))
-    }
-
-    fn look(&self, turn: usize, _: &Tools) -> Look {
-        let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if changes.front().is_none_or(|(at, ..)| *at != turn) {
-            return Look::default();
-        }
-        let (tools, changes) =
-            changes.pop_front().map_or_else(Default::default, |(_, tools, changes)| (tools, changes));
-        Look { tools: Tools::from_value(&tools).ok(), changes, notes: Vec::new() }
-    }
-}
-
 /// How an answer ended, which its tokens do not say.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Ended {
@@ -165,16 +92,25 @@ pub(crate) struct Ended {
     pub decided: Option<Decided>,
 }
 
+/// The command that began a run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Invocation {
+    /// Its arguments, without the program.
+    pub arguments: Vec<String>,
+    /// The folder that its paths are relative to.
+    pub folder: PathBuf,
+}
+
 /// What a session does for recordings: it makes one, or repeats one.
 #[derive(Default)]
 pub(crate) struct Recording {
-    pub(super) recorder: Option<Recorder>,
+    pub(crate) recorder: Option<Recorder>,
     /// The command that begins a run, for those who go on with it.
     pub(crate) invocation: Option<Invocation>,
     /// What a run does, if a journal is kept.
-    pub(super) journal: Option<Recorder>,
+    pub(crate) journal: Option<Recorder>,
     /// How the answers ended that are being repeated.
-    repeated: VecDeque<Ended>,
+    pub(crate) repeated: VecDeque<Ended>,
 }
 
 impl Recording {
@@ -184,7 +120,7 @@ impl Recording {
     }
 
     /// Writes what happens, if a recording is made.
-    pub(crate) fn entry(&mut self, entry: impl FnOnce() -> Entry) -> Result<()> {
+    pub(crate) fn entry<T: Serialize>(&mut self, entry: impl FnOnce() -> T) -> Result<()> {
         self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.beside(&entry()))
     }
 
@@ -203,7 +139,7 @@ impl Recording {
         ended: &Ended,
     ) -> Result<()> {
         let Some(recorder) = &mut self.recorder else { return Ok(()) };
-        recorder.beside(&Entry::Ended(ended.clone()))?;
+        recorder.beside(&json!({"ended": ended}))?;
         recorder.record(engine, &written.text, &written.tokens, sampling, generation)
     }
 
@@ -248,22 +184,12 @@ pub(super) fn recorder(session: &Session, path: &Path) -> Result<Recorder> {
     Recorder::create(path, &*session.engine, request)
 }
 
-/// The session that was recorded at `path`, and what repeats its run, if it was one.
+/// Returns the session that `request` describes, before its first turn.
 ///
 /// # Errors
-/// [`ErrorKind::Replay`] with the line when the file is no recording.
-pub(super) fn replay(path: &Path) -> Result<(Session, Option<Agent>)> {
-    let (engine, header) = ScriptedEngine::replay(path)?;
-    if header.request.get("template").is_none() && header.request.get("invocation").is_some() {
-        return Err(Error::new(ErrorKind::Replay, "a journal without a recording has no tokens to repeat")
-            .hint(format!(
-                "callwright resume {} goes on with the run; {} writes a recording",
-                path.display(),
-                Setting::Record
-            ))
-            .in_file(path));
-    }
-    let request: Request = serde_json::from_value(header.request).map_err(|error| {
+/// [`ErrorKind::Replay`] where the request is not one of a recording.
+pub(crate) fn restore(engine: ScriptedEngine, request: Value, path: &Path) -> Result<Session> {
+    let request: Request = serde_json::from_value(request).map_err(|error| {
         Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(Location {
             file: Some(path.to_owned()),
             line: Some(1),
@@ -298,29 +224,5 @@ pub(super) fn replay(path: &Path) -> Result<(Session, Option<Agent>)> {
         text_after_calls: request.text_after_calls,
         ..Options::default()
     };
-    let (mut limits, mut results, mut changes) = (None, Vec::new(), VecDeque::new());
-    let mut paused = Vec::new();
-    for (line, entry) in header.beside {
-        let place = Location { file: Some(path.to_owned()), line: Some(line), column: None };
-        let entry = serde_json::from_value(entry).map_err(|error| {
-            Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(place)
-        })?;
-        match entry {
-            Entry::Run(first) => drop(limits.get_or_insert(first)),
-            Entry::Ended(ended) => session.recording.repeated.push_back(ended),
-            Entry::Executed(executed) => results.push(executed),
-            Entry::Tools { turn, tools, changes: changed } => changes.push_back((turn, tools, changed)),
-            Entry::Pending(calls) => paused = calls,
-            // What a journal has beside.
-            Entry::Answer(_) | Entry::Begun { .. } | Entry::Called { .. } | Entry::Messages(_) | Entry::Finished(_) => {
-            }
-        }
-    }
-    let mut executor = Executor::repeating(results);
-    if !changes.is_empty() {
-        executor.remote = Some(Arc::new(Recorded(Mutex::new(changes))));
-    }
-    let over = header.over;
-    let agent = limits.map(|limits| Agent { executor, limits, paused, over, ..Agent::default() });
-    Ok((session, agent))
+    Ok(session)
 }

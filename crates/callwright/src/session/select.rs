@@ -8,12 +8,11 @@ mod ranking;
 mod words;
 
 use super::{Options, ToolChoice};
-use crate::agent::exec::Function;
 use crate::message::{Arguments, Message, Role};
 use crate::tool::{Tool, Tools};
 use ranking::Ranking;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -129,7 +128,7 @@ pub(crate) struct Finder {
 
 impl Finder {
     /// The tools that fit these words best, as the model reads them.
-    pub(super) fn find(&self, words: &str) -> String {
+    pub(crate) fn find(&self, words: &str) -> String {
         let found = Ranking::best(&self.ranking.scores(words), FOUND);
         if found.is_empty() {
             return "no tool fits these words; try others, or answer without a tool".to_owned();
@@ -140,12 +139,6 @@ impl Finder {
         };
         let tools = self.tools.iter().enumerate().filter(|(index, _)| found.contains(index));
         format!("these tools can be called now:{}", tools.map(|(_, tool)| about(tool)).collect::<String>())
-    }
-}
-
-impl Function for Finder {
-    fn call(&self, arguments: Map<String, Value>) -> std::result::Result<String, String> {
-        Ok(self.find(arguments.get("words").and_then(Value::as_str).unwrap_or_default()))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::choose::special_tokens;
 use crate::engine::Engine;
+use crate::engine::vocabulary::special_looking;
 use crate::format::Format;
 use crate::message::Message;
 use crate::template::{ChatTemplate, Piece, RenderRequest};
@@ -100,28 +101,6 @@ fn markers_in(between: &str) -> Vec<String> {
         between.trim_end().rsplit_once('\n').filter(|(_, line)| found.is_empty() && line.ends_with(':'))
     {
         found.push(format!("\n{line}"));
-    }
-    found
-}
-
-/// The texts that look like special tokens, in their order: `<|im_end|>`, `</s>`, `[INST]`.
-pub(crate) fn special_looking(text: &str) -> Vec<String> {
-    const LONGEST: usize = 40;
-    let mut found: Vec<String> = Vec::new();
-    for (at, c) in text.char_indices() {
-        let close = match c {
-            '<' => '>',
-            '[' => ']',
-            _ => continue,
-        };
-        let Some(end) = text[at..].find(close) else { continue };
-        let inside = &text[at + 1..at + end];
-        let plain = !inside.contains(|c: char| c.is_whitespace() || c == '<' || c == '[');
-        let upper = close == '>' || !inside.contains(char::is_lowercase);
-        let marker = &text[at..=at + end];
-        if plain && upper && inside.contains(char::is_alphabetic) && inside.len() <= LONGEST {
-            found.push(marker.to_owned());
-        }
     }
     found
 }

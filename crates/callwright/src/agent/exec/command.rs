@@ -8,7 +8,9 @@
 //! two seconds after the tool's end is the result, with a mark that it may not be all. Who runs tools that are not to
 //! be trusted with that needs a container, or a cgroup, around the whole program.
 
-use super::{Failure, FailureKind, cancelled, groups, timed_out};
+use super::{Failure, FailureKind, cancelled, timed_out};
+use crate::groups;
+use crate::session::remarks::{CUT, HELD, REPLACED};
 use crate::tool::{Exec, Output};
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -26,9 +28,6 @@ const GRACE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Remarks after a result that is not the tool's whole output: each on a line of its own.
-const HELD: &str = "\n[this may not be all: a process that the tool left running holds its output]";
-const REPLACED: &str = "\n[some bytes of this were not UTF-8 and were replaced]";
-const CUT: &str = "\n[cut: these are the first ";
 
 /// What a program may take.
 #[derive(Debug, Clone, Copy)]
@@ -254,17 +253,6 @@ fn last(text: &str, most: usize) -> &str {
         at += 1;
     }
     &text[at..]
-}
-
-/// A result without the remarks that [`cut`] and [`run`] put after it, and the remarks.
-pub(crate) fn without_marks(result: &str) -> (&str, &str) {
-    let mut end = result.len();
-    while let Some(at) = result[..end].rfind('\n')
-        && [HELD, REPLACED, CUT].iter().any(|mark| result[at..end].starts_with(mark))
-    {
-        end = at;
-    }
-    result.split_at(end)
 }
 
 /// Output as text: marked where it was cut at `most` bytes, and where it is no UTF-8.

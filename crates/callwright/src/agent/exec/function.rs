@@ -1,6 +1,7 @@
 //! Tools that are Rust functions.
 
 use super::{Executor, Failure, FailureKind, cancelled, timed_out};
+use crate::session::select::Finder;
 use crate::tool::Tool;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -24,6 +25,12 @@ pub trait Function: Send + Sync {
     /// # Errors
     /// What the model gets in place of a result.
     fn call(&self, arguments: Map<String, Value>) -> Result<String, String>;
+}
+
+impl Function for Finder {
+    fn call(&self, arguments: Map<String, Value>) -> std::result::Result<String, String> {
+        Ok(self.find(arguments.get("words").and_then(Value::as_str).unwrap_or_default()))
+    }
 }
 
 struct Closure<F>(F);

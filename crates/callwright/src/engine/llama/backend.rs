@@ -174,7 +174,7 @@ fn end_with(why: &str) -> ! {
     let before = if before.is_empty() { before } else { format!("{before}; ") };
     let hint = "a smaller context, fewer requests at a time or a smaller model needs less memory";
     let _ = writeln!(std::io::stderr(), "error: llama.cpp cannot go on: {before}{why}\nhint: {hint}");
-    crate::agent::exec::kill_running();
+    crate::groups::kill_running();
     exit_now(1)
 }
 

@@ -1,7 +1,7 @@
 //! Penalties for tokens that an answer already contains, as in llama.cpp's samplers.
 
 use super::Token;
-use serde::{Deserialize, Serialize};
+use crate::answer::Penalties;
 use std::collections::HashMap;
 
 /// DRY: growth of the penalty with each token of a longer repetition.
@@ -13,41 +13,10 @@ const DRY_BREAKERS: &[u8] = b"\n:\"*";
 /// DRY: maximum length of a repetition to consider, at which the penalty has long been decisive.
 const DRY_LONGEST: usize = 64;
 
-/// Penalties for tokens that the answer already contains. The default changes nothing.
-///
-/// Only the tokens of the answer's text count. Those of the prompt do not, so that the model may quote a tool's result,
-/// nor do those of calls.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct Penalties {
-    /// Divides the logit of each token that has occurred, or multiplies it if it is negative; 1 changes nothing.
-    pub repeat: f32,
-    /// Subtracted from the logit of each token that has occurred.
-    pub presence: f32,
-    /// Subtracted from the logit for each occurrence of the token.
-    pub frequency: f32,
-    /// Number of the last tokens to which these three apply; -1 is all.
-    pub last_n: i32,
-    /// DRY: penalty of a token that would continue a repetition; 0 is off.
-    pub dry_multiplier: f32,
-}
-
-impl Default for Penalties {
-    fn default() -> Penalties {
-        Penalties { repeat: 1.0, presence: 0.0, frequency: 0.0, last_n: 64, dry_multiplier: 0.0 }
-    }
-}
-
 impl Penalties {
     /// Returns whether any penalty is set.
     pub fn is_active(&self) -> bool {
         self.counts() || self.dry_multiplier > 0.0
-    }
-
-    /// Returns whether nothing differs from the default.
-    pub(crate) fn is_default(&self) -> bool {
-        *self == Penalties::default()
     }
 
     fn counts(&self) -> bool {

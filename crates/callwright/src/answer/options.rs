@@ -1,8 +1,6 @@
 //! What a session does with each turn: options, and whether the model must call.
 
-use crate::constraint::Mode;
-use crate::engine::Token;
-use crate::engine::sampler::Sampling;
+use super::{Sampling, Token};
 use crate::grammar::Grammar;
 use crate::message::ResponseFormat;
 use crate::parse::OtherForms;
@@ -14,6 +12,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// How strictly the model is constrained.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Not at all.
+    Off,
+    /// Calls are constrained. If the constraint itself fails, this is reported and the answer continues without it.
+    #[default]
+    Auto,
+    /// Calls are constrained, and a required call may not be preceded by text; if the constraint fails, the answer
+    /// ends.
+    Strict,
+}
 
 /// Whether and what the model must call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,12 +1,12 @@
-//! Sessions from parts, each with a default.
+//! Sessions with a model of that name, or from parts, each with a default.
 
-use super::{Options, Session};
+use super::Model;
 use crate::Result;
 use crate::engine::Engine;
 use crate::format::Format;
 use crate::message::Message;
-use crate::model::Model;
 use crate::models::bundled;
+use crate::session::{Options, Session};
 use crate::template::ChatTemplate;
 use crate::tool::Tools;
 
@@ -85,5 +85,31 @@ impl SessionBuilder {
             session.set_messages(self.messages)?;
         }
         Ok(session)
+    }
+}
+
+impl Session {
+    /// Opens a model by name or path and starts a conversation with it; see [`Model::open`].
+    ///
+    /// # Errors
+    /// Those of [`Model::open`]; [`ErrorKind::Template`] when the chat template does not compile.
+    pub fn open(name: impl AsRef<str>) -> Result<Session> {
+        Model::open(name.as_ref())?.session()
+    }
+
+    /// A conversation from parts, each of which has a default: the bundled model, its own template and format, no tools.
+    ///
+    #[cfg_attr(feature = "llama", doc = "```")]
+    #[cfg_attr(not(feature = "llama"), doc = "```no_run")]
+    /// use callwright::{Session, Tools};
+    ///
+    /// let tools = Tools::from_json(r#"[{"name": "get_date", "description": "Get the date of today"}]"#, "tools")?;
+    /// let mut session = Session::builder().model("bundled").tools(tools).build()?;
+    /// let reply = session.ask("What is the date today?")?;
+    /// assert!(reply.runnable_calls().all(|call| call.name == "get_date"));
+    /// # Ok::<(), callwright::Error>(())
+    /// ```
+    pub fn builder() -> SessionBuilder {
+        SessionBuilder::default()
     }
 }

@@ -2,26 +2,16 @@
 //!
 //! It has the format of a recording, with other entries and without tokens; a recording has these entries, too.
 
-use super::Session;
-use super::event::{PendingCall, call_hash};
-use super::record::{self, Entry};
-use crate::agent::turn::Status;
+use super::record::Entry;
+use super::turn::Status;
 use crate::engine::scripted::{Recorder, read_lines};
 use crate::error::Location;
 use crate::message::{Conversation, Message, Role, ToolCall, messages_to_json};
+use crate::session::record::{self, Invocation};
+use crate::session::{PendingCall, Session, call_hash};
 use crate::{Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-/// The command that began a run.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Invocation {
-    /// Its arguments, without the program.
-    pub arguments: Vec<String>,
-    /// The folder that its paths are relative to.
-    pub folder: PathBuf,
-}
+use std::path::Path;
 
 /// What a journal says.
 #[derive(Debug)]
