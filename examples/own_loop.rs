@@ -13,16 +13,14 @@ fn main() -> Result<()> {
     let reply = session.ask("What's the weather in New York?")?;
 
     // Each call needs one result with the call's id, also where the call is not executed.
-    let mut messages = session.messages().to_vec();
     for call in &reply.calls {
         let result = match call.is_runnable() {
             true => r#"{"temp": 21, "sky": "sunny"}"#.to_owned(),
             false => format!("error: {}", call.error_text()),
         };
         println!("{} {} -> {result}", call.name, call.arguments.to_text());
-        messages.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
+        session.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
     }
-    session.set_messages(messages)?;
     println!("{}", session.respond(&mut |_| ())?.message.content);
     Ok(())
 }

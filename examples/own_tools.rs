@@ -5,7 +5,7 @@
 //! ```
 
 use callwright::agent::Agent;
-use callwright::{Result, Session, Tools};
+use callwright::{Result, Session};
 
 /// The arguments of the tool. The model reads the comments of the fields.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -25,16 +25,14 @@ fn weather(place: Place) -> std::result::Result<String, String> {
 
 fn main() -> Result<()> {
     let mut agent = Agent::default();
-    let tool = agent.executor.function("get_weather", "Get the weather forecast for a city", weather);
+    agent.function("get_weather", "Get the weather forecast for a city", weather);
 
-    let mut session = Session::builder().model("bundled").tools(Tools::new([tool])?).build()?;
+    let mut session = Session::open("bundled")?;
     let outcome = session.ask_and_run("What's the weather in New York and San Francisco?", &mut agent)?;
     // An error where the run did not end with an answer.
     let outcome = outcome.ok()?;
 
-    for message in session.messages() {
-        println!("{:?}: {}", message.role, message.content);
-    }
+    println!("{}", outcome.answer);
     println!("{} answers", outcome.models.iter().map(|model| model.answers).sum::<usize>());
     Ok(())
 }

@@ -190,7 +190,7 @@ impl Chat {
         let before = session.messages().len();
         let question = Message::user(prompt);
         if open_calls(session.messages()).is_ok_and(|open| open.is_empty()) {
-            session.push_message(question);
+            session.push(question);
         } else {
             // The line may be the result of a call that waits for it.
             let messages = [session.messages(), &[question]].concat();

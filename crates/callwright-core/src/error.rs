@@ -2,7 +2,6 @@
 //!
 //! A message is a sentence that names the file, line or field at fault. A hint names the edit that fixes it.
 
-use crate::json::carets;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -267,4 +266,17 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// Line `number` of a file with carets under `length` characters from its character `at` (from 0), long lines cut around it.
+pub(crate) fn carets(line: &str, number: usize, at: usize, length: usize) -> String {
+    const WIDTH: usize = 100;
+    let line = line.trim_end_matches(['\r', '\n']);
+    let start = if at > WIDTH * 3 / 4 { at - WIDTH / 2 } else { 0 };
+    let shown: String = line.chars().skip(start).take(WIDTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let (head, tail) = (if start > 0 { "…" } else { "" }, if line.chars().count() > start + WIDTH { "…" } else { "" });
+    let margin = " ".repeat(number.to_string().len());
+    let indent = " ".repeat(at - start + head.chars().count());
+    let carets = "^".repeat(length.clamp(1, (start + WIDTH).saturating_sub(at).max(1)));
+    format!("{number} | {head}{shown}{tail}\n{margin} | {indent}{carets}")
 }

@@ -1,6 +1,6 @@
 //! Reads JSON from people and programs, with errors that show where the text breaks and what a field should be.
 
-use crate::error::{Error, ErrorKind, Location, Result};
+use crate::error::{Error, ErrorKind, Location, Result, carets};
 use crate::text_file;
 use serde_json::Value;
 use std::path::Path;
@@ -35,19 +35,6 @@ pub(crate) fn parse(text: &str) -> Result<Value> {
 /// Line `number` of a file with a caret under its character `at` (from 0), long lines cut around it.
 pub fn caret(line: &str, number: usize, at: usize) -> String {
     carets(line, number, at, 1)
-}
-
-/// The same with carets under `length` characters.
-pub(crate) fn carets(line: &str, number: usize, at: usize, length: usize) -> String {
-    const WIDTH: usize = 100;
-    let line = line.trim_end_matches(['\r', '\n']);
-    let start = if at > WIDTH * 3 / 4 { at - WIDTH / 2 } else { 0 };
-    let shown: String = line.chars().skip(start).take(WIDTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let (head, tail) = (if start > 0 { "…" } else { "" }, if line.chars().count() > start + WIDTH { "…" } else { "" });
-    let margin = " ".repeat(number.to_string().len());
-    let indent = " ".repeat(at - start + head.chars().count());
-    let carets = "^".repeat(length.clamp(1, (start + WIDTH).saturating_sub(at).max(1)));
-    format!("{number} | {head}{shown}{tail}\n{margin} | {indent}{carets}")
 }
 
 /// The kind of a value, for an error message.

@@ -5,6 +5,7 @@
 //! much work a schema makes are questions to the nodes. The JSON itself is for prompts, validators and the grammar
 //! engine.
 
+pub(crate) mod dialect;
 mod keywords;
 mod measure;
 mod parts;
@@ -19,7 +20,7 @@ pub(crate) use parts::children;
 pub(crate) use parts::{each, fragment, inner, pointer, resolve};
 pub(crate) use types::Types;
 
-use crate::tool::dialect::standard_type;
+use dialect::standard_type;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 

@@ -18,7 +18,6 @@
 //! ```
 
 mod checker;
-pub(crate) mod dialect;
 mod effect;
 mod name;
 mod notice;
@@ -140,7 +139,7 @@ impl Tool {
     /// The schema of the arguments, translated to JSON Schema.
     pub fn schema(&self) -> Option<Value> {
         let mut schema = Value::Object(self.parameters.clone()?);
-        dialect::standard(&mut schema);
+        crate::schema::dialect::standard(&mut schema);
         Some(schema)
     }
 

@@ -33,7 +33,7 @@
 //! ```
 //! use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 //! use callwright::agent::Agent;
-//! use callwright::{Session, Tools};
+//! use callwright::Session;
 //!
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
 //! struct City {
@@ -42,7 +42,7 @@
 //! }
 //!
 //! let mut agent = Agent::default();
-//! let weather = agent.executor.function("get_weather", "Get the weather for a city", |asked: City| {
+//! agent.function("get_weather", "Get the weather for a city", |asked: City| {
 //!     Ok::<_, String>(format!("sunny in {}", asked.city))
 //! });
 //!
@@ -50,7 +50,7 @@
 //! let call = "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n### TOOL_CALL_END ###";
 //! let info = ModelInfo { context_train: 8192, ..Default::default() };
 //! let engine = ScriptedEngine::from_texts(info, [call, "Rome is sunny."]);
-//! let mut session = Session::builder().engine(engine).tools(Tools::new([weather])?).build()?;
+//! let mut session = Session::builder().engine(engine).build()?;
 //!
 //! session.ask_and_run("What's the weather in Rome?", &mut agent)?.ok()?;
 //! let said: Vec<&str> = session.messages().iter().map(|message| message.content.as_str()).collect();
@@ -67,15 +67,13 @@
 //! # let tools = Tools::from_file("examples/weather.json")?;
 //! # let mut session = Session::builder().tools(tools).build()?;
 //! let reply = session.ask("What's the weather in Beijing tomorrow?")?;
-//! let mut messages = session.messages().to_vec();
 //! for call in &reply.calls {
 //!     let result = match call.is_runnable() {
 //!         true => "21 °C, sunny".to_owned(),
 //!         false => format!("error: {}", call.error_text()),
 //!     };
-//!     messages.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
+//!     session.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
 //! }
-//! session.set_messages(messages)?;
 //! println!("{}", session.respond(&mut |_| ())?.message.content);
 //! # Ok::<(), callwright::Error>(())
 //! ```

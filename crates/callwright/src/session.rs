@@ -252,7 +252,7 @@ impl Session {
     }
 
     /// Adds a message to the conversation, such as the result of a call.
-    pub fn push_message(&mut self, message: Message) {
+    pub fn push(&mut self, message: Message) {
         self.messages_mut().push(message);
     }
 
@@ -309,7 +309,7 @@ impl Session {
     /// # Errors
     /// Those of [`Session::respond`]; the conversation is then as it was.
     pub fn ask(&mut self, prompt: impl Into<String>) -> Result<Reply> {
-        self.push_message(Message::user(prompt));
+        self.push(Message::user(prompt));
         let reply = self.respond(&mut |_| ());
         if reply.is_err() {
             self.messages_mut().pop();
@@ -383,7 +383,7 @@ impl Session {
         let reply = self.request().and_then(|request| self.answer(&request, on_event));
         let reply = reply.inspect_err(|error| on_event(&Event::failed(error, None)))?;
         on_event(&Event::Done(Done { finish_reason: reply.finish_reason, status: None, error: None }));
-        self.push_message(reply.message.clone());
+        self.push(reply.message.clone());
         Ok(reply)
     }
 

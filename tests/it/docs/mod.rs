@@ -1,4 +1,5 @@
 //! The documentation.
 
 mod commands;
+mod imports;
 mod pages;

@@ -3,8 +3,10 @@
 use super::OtherForms;
 use super::duplicates;
 use super::event::{Diagnostic, InvalidCall, Repair};
+use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Role, ToolCall};
 use crate::tool::CallProblem;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::ops::Range;
 
@@ -145,6 +147,31 @@ impl ParsedCall {
     /// Returns whether the call may be executed: it is whole and fits its tool.
     pub fn is_runnable(&self) -> bool {
         self.is_whole() && self.valid
+    }
+
+    /// Reads the arguments into a type of your own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Syntax`] where they do not fit it.
+    ///
+    /// ```
+    /// use callwright_core::{Format, Parser, ParserOptions};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Place { city: String }
+    ///
+    /// let text = "### TOOL_CALL_START ###\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n### TOOL_CALL_END ###";
+    /// let mut parser = Parser::new(Format::delimited(), None, ParserOptions::default())?;
+    /// parser.push(text.as_bytes(), &mut |_| ());
+    /// let place: Place = parser.finish(&mut |_| ()).calls[0].arguments_as()?;
+    /// assert_eq!(place.city, "Rome");
+    /// # Ok::<(), callwright_core::Error>(())
+    /// ```
+    pub fn arguments_as<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_str(&self.arguments.to_text()).map_err(|error| {
+            Error::new(ErrorKind::Syntax, format!("the arguments of {} cannot be read: {error}", self.name))
+                .caused_by(error)
+        })
     }
 
     /// Why the call is not valid, in sentences for the model; empty if it is valid.

@@ -30,6 +30,8 @@ pub(super) struct Trial {
     doubt: Doubt,
     /// Offset from which to read again.
     at: usize,
+    /// Offset of the call's first byte, which may come after text that was held with it.
+    begins: usize,
     /// Whether the reasoning was closed right after the call.
     closed: bool,
     /// Length of the text up to which nothing but calls, punctuation and markup has come.
@@ -164,9 +166,9 @@ impl Parser {
             _ if place.start < self.refused => false,
             Ok(Some(doubt)) => {
                 if self.thinking {
-                    self.try_call(Doubt::Reasoning);
+                    self.try_call(Doubt::Reasoning, place.start);
                 }
-                self.try_call(doubt);
+                self.try_call(doubt, place.start);
                 true
             }
             Err(why) => {
@@ -213,8 +215,8 @@ impl Parser {
         !named || ends_sentence(line) || line.trim().is_empty()
     }
 
-    /// A doubtful call begins; its events are held back. `at` is the offset from which everything is unread.
-    pub(super) fn try_call(&mut self, doubt: Doubt) {
+    /// A doubtful call begins at the offset `begins`; its events are held back.
+    fn try_call(&mut self, doubt: Doubt, begins: usize) {
         let doubt_is_open = |trial: &Trial| trial.doubt == doubt;
         if self.trials.iter().any(doubt_is_open) {
             return;
@@ -224,6 +226,7 @@ impl Parser {
         self.trials.push(Trial {
             doubt,
             at: self.at,
+            begins,
             closed: false,
             calls_to: self.text.len(),
             turn_ended: false,
@@ -407,10 +410,11 @@ impl Parser {
             (self.scan, self.candidate) = (START, None);
             self.held.clear();
             self.refused = trial.refused;
+            // The same text must not begin the same call again.
+            let until = until.max(trial.at.max(trial.begins) + 1);
             match trial.doubt {
-                // Each time further than before: the same text must not begin the same call again.
-                Doubt::Form => self.refused = until.max(trial.at + 1),
-                Doubt::Reasoning | Doubt::Quoted(_) => self.quoted_to = until.max(self.quoted_to).max(trial.at + 1),
+                Doubt::Form => self.refused = until,
+                Doubt::Reasoning | Doubt::Quoted(_) => self.quoted_to = until.max(self.quoted_to),
             }
             self.at = trial.at;
             self.marks.retain(|(_, offset)| *offset <= trial.at);

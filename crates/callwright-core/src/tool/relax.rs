@@ -9,11 +9,11 @@
 mod refused;
 mod values;
 
-use super::dialect;
 use super::notice::Notices;
 use super::{pattern, references, types};
 use crate::error::nearest;
 use crate::json::shown;
+use crate::schema::dialect;
 use crate::schema::{COMBINING, Kind, inner, kind_of, pointer};
 use serde_json::{Map, Number, Value, json};
 use values::{flag, is_known, is_set, list_of, named_members, whole};

@@ -255,6 +255,9 @@ fn fuzz(targets: &[Target]) {
         let mut setup = target.setup.clone();
         setup.repair = random.below(5) > 0;
         let cut = pieces(&text, &mut random);
+        if only.is_some() {
+            eprintln!("{} (repair: {}): {:?}", target.name, setup.repair, String::from_utf8_lossy(&text));
+        }
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let whole = check_splits(&setup, &text);
             assert!(parse(&setup, cut.iter().copied()) == whole, "in other pieces: {cut:?}");
@@ -277,7 +280,7 @@ fn fuzz(targets: &[Target]) {
 
 /// Texts whose result once depended on how they were split, or that were read again and again: the folder of their
 /// format, and the text.
-const FOUND: [(&str, &[u8]); 8] = [
+const FOUND: [(&str, &[u8]); 9] = [
     // A quoted section without an end was weighed again each time.
     (
         "untagged",
@@ -299,6 +302,8 @@ const FOUND: [(&str, &[u8]); 8] = [
     ("glm", b"<think>Like `<tool_call>now</tool_call>`</think>It is sunny."),
     // A backslash and a parenthesis without a name before them.
     ("python", b"<call>n(c=\"\\(=\"\"\"a\""),
+    // Text that was held with a quoted marker was read again for ever.
+    ("fenced", b"<|call|>\\ud83don<|sep|>f\n`<|end|>\n``json\n{\"a<|calls|>\"\xff 1}<|end|>\n"),
 ];
 
 #[test]

@@ -21,14 +21,20 @@ use crate::parse::event::Event as ParserEvent;
 use crate::session::prompt::AnswerRequest;
 use crate::session::{Cut, Done, Event, ModelUsage, Note, Outcome, PendingCall, Reply, RetryStep, WithoutTools};
 use crate::session::{FinishReason, Session, ToolChoice};
-use crate::tool::CallProblem;
+use crate::tool::{CallProblem, Tool, Tools};
 use crate::{Error, ErrorKind, Result};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 /// What a run may use: tools, limits and fallback models.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct Agent {
+    /// The tools that are Rust functions: see [`Agent::function`].
+    pub(super) functions: Vec<Tool>,
     /// Runs the tools.
     pub executor: Executor,
     /// What the run may do. The number of fallback models is that of [`Agent::fallbacks`].
@@ -47,6 +53,30 @@ pub struct Agent {
     pub(crate) over: Option<Error>,
 }
 
+impl Agent {
+    /// Gives the model a tool that is a Rust function, and returns it, to be changed: for example its `policy`.
+    ///
+    /// A [run](Session::run) adds it to the session's tools, where there is none of that name. Its schema is that of the
+    /// function's argument. A string is a result as it is, anything else as JSON. A function that does not end in time is
+    /// not waited for, but cannot be stopped: it goes on in its thread.
+    pub fn function<A, R, E>(
+        &mut self,
+        name: &str,
+        description: &str,
+        function: impl Fn(A) -> std::result::Result<R, E> + Send + Sync + 'static,
+    ) -> &mut Tool
+    where
+        A: DeserializeOwned + JsonSchema,
+        R: Serialize,
+        E: Display,
+    {
+        let tool = self.executor.function(name, description, function);
+        self.functions.push(tool);
+        let last = self.functions.len() - 1;
+        &mut self.functions[last]
+    }
+}
+
 impl Session {
     /// Adds a user message and runs: see [`Session::run`].
     ///
@@ -54,7 +84,7 @@ impl Session {
     /// Those of [`Session::run`]; where nothing was answered yet the conversation is then as it was.
     pub fn ask_and_run(&mut self, prompt: impl Into<String>, agent: &mut Agent) -> Result<Outcome> {
         let before = self.messages.len();
-        self.push_message(Message::user(prompt));
+        self.push(Message::user(prompt));
         let outcome = self.run(agent, &mut |_| ());
         if outcome.is_err() && self.messages.len() == before + 1 {
             self.messages_mut().pop();
@@ -78,6 +108,10 @@ impl Session {
         if self.recording.is_made() && agent.fallbacks.is_some() {
             return Err(Error::new(ErrorKind::Config, "a run with fallback models cannot be recorded")
                 .hint("a recording holds what one model says"));
+        }
+        let more: Vec<&Tool> = agent.functions.iter().filter(|tool| self.tools.get(&tool.name).is_none()).collect();
+        if !more.is_empty() {
+            self.set_tools(Tools::new(self.tools.iter().chain(more).cloned())?);
         }
         let mut limits = agent.limits.clone();
         let own = &self.engine.model().name;
@@ -477,7 +511,9 @@ impl<'a> Run<'a> {
     }
 
     fn outcome(&mut self, status: Status, failure: Option<String>, error: Option<Error>) -> Outcome {
+        let last = self.session.messages.last().filter(|message| message.role == Role::Assistant);
         Outcome {
+            answer: last.map(|message| message.content.clone()).unwrap_or_default(),
             status,
             finish_reason: self.finish,
             cut: self.cut,

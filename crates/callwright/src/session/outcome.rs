@@ -142,6 +142,8 @@ impl ModelUsage {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {
+    /// The text of the last answer.
+    pub answer: String,
     /// How it ended.
     pub status: Status,
     /// Why the last answer ended.

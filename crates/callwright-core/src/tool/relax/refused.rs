@@ -1,8 +1,9 @@
 //! What the validator refuses in a schema although each keyword is relaxed.
 
+use crate::schema::dialect;
 use crate::schema::{Schema, each};
+use crate::tool::checker;
 use crate::tool::notice::Notices;
-use crate::tool::{checker, dialect};
 use serde_json::Value;
 
 /// Drops what the validator still refuses, one keyword at a time.

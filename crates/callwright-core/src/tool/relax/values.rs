@@ -1,7 +1,8 @@
 //! Values of keywords as authors write them in place of JSON Schema's.
 
 use super::TYPES;
-use crate::tool::{dialect, types};
+use crate::schema::dialect;
+use crate::tool::types;
 use serde_json::{Map, Value, json};
 
 /// Converts a list of members that each have a name to an object.

@@ -48,7 +48,7 @@ fn call(name: &str, arguments: &str) -> String {
 #[test]
 fn the_tools_that_fit_are_shown_in_their_own_order() {
     let mut session = session(2, []);
-    session.push_message(Message::user("Any good music in the news?"));
+    session.push(Message::user("Any good music in the news?"));
     assert_eq!(shown(&session), ["get_music", "get_news"]);
     session.options_mut().find_tools = true;
     assert_eq!(shown(&session), ["get_music", "get_news", "find_tools"]);
@@ -62,20 +62,20 @@ fn the_tools_that_fit_are_shown_in_their_own_order() {
 #[test]
 fn the_same_choice_is_the_same_set_of_tools() {
     let mut session = session(2, []);
-    session.push_message(Message::user("The weather and flights?"));
+    session.push(Message::user("The weather and flights?"));
     let first = session.shown_tools();
-    session.push_message(Message::user("And flights in that weather?"));
+    session.push(Message::user("And flights in that weather?"));
     assert!(Arc::ptr_eq(&first, &session.shown_tools()));
 }
 
 #[test]
 fn earlier_questions_count_less_than_the_last_one() {
     let mut session = session(2, []);
-    session.push_message(Message::user("What's the weather in Rome?"));
-    session.push_message(Message::user("And in Paris?"));
+    session.push(Message::user("What's the weather in Rome?"));
+    session.push(Message::user("And in Paris?"));
     assert!(shown(&session).contains(&"get_weather".to_owned()));
     for text in ["Play some music.", "Which hotel?", "What recipe?"] {
-        session.push_message(Message::user(text));
+        session.push(Message::user(text));
     }
     assert_eq!(shown(&session), ["get_hotel", "get_recipe"]);
 }
@@ -85,10 +85,10 @@ fn tools_that_were_called_stay() {
     let mut session = session(1, []);
     let arguments = Arguments::from_text("{}");
     let made = ToolCall { id: Some("call00001".to_owned()), name: "get_stock".to_owned(), arguments };
-    session.push_message(Message::user("The stock?"));
-    session.push_message(Message::calls(vec![made]));
-    session.push_message(Message::tool("call00001", "get_stock", "3"));
-    session.push_message(Message::user("Now the weather, and the calendar, and email, and news, and a map."));
+    session.push(Message::user("The stock?"));
+    session.push(Message::calls(vec![made]));
+    session.push(Message::tool("call00001", "get_stock", "3"));
+    session.push(Message::user("Now the weather, and the calendar, and email, and news, and a map."));
     assert!(shown(&session).contains(&"get_stock".to_owned()) && shown(&session).len() == 2);
 }
 
@@ -96,8 +96,8 @@ fn tools_that_were_called_stay() {
 fn a_call_that_waits_keeps_its_tool() {
     let mut session = session(1, ["The map is there."]);
     let made = ToolCall { id: Some("call00001".into()), name: "get_map".into(), arguments: Arguments::from_text("{}") };
-    session.push_message(Message::user("Play some music."));
-    session.push_message(Message::calls(vec![made]));
+    session.push(Message::user("Play some music."));
+    session.push(Message::calls(vec![made]));
     let mut agent = Agent::default();
     agent.executor.function("get_map", "", |_: std::collections::HashMap<String, Value>| Ok::<_, String>("a map"));
     let paused = session.run(&mut agent, &mut |_| ()).unwrap();
@@ -112,7 +112,7 @@ fn a_call_that_waits_keeps_its_tool() {
     });
     outcome.unwrap().ok().unwrap();
     assert_eq!(selected, [["get_music", "get_map"]]);
-    session.push_message(Message::user("And the weather?"));
+    session.push(Message::user("And the weather?"));
     assert!(shown(&session).contains(&"get_map".to_owned()));
 }
 
@@ -124,7 +124,7 @@ fn a_run_brings_in_tools_by_words_and_reports_what_is_shown() {
     let mut agent = Agent::default();
     agent.limits.regenerate = false;
     agent.executor.function("get_news", "", |_: std::collections::HashMap<String, Value>| Ok::<_, String>("2"));
-    session.push_message(Message::user("How many dollars is a euro?"));
+    session.push(Message::user("How many dollars is a euro?"));
     let mut selected = Vec::new();
     let outcome = session.run(&mut agent, &mut |event| {
         if let Event::Selected(tools) = event {
@@ -150,7 +150,7 @@ fn tools_that_take_much_of_the_context_are_reported_once() {
     session.options_mut().context = crate::session::ContextPolicy::Error;
     let mut reports = Vec::new();
     for question in ["One?", "Two?"] {
-        session.push_message(Message::user(question));
+        session.push(Message::user(question));
         let reply = session.respond(&mut |_| ()).unwrap();
         reports.extend(reply.notes.into_iter().filter(|note| note.kind == "context").map(|note| note.message));
     }
