@@ -161,6 +161,8 @@ pub struct Parser {
     /// A reader to reuse for the next call.
     spare: Option<Box<dyn PayloadReader>>,
     scan: State,
+    /// The context of the held bytes, in whose automaton the state is.
+    scan_in: Context,
     /// Bytes that may be part of a marker: the last `held.len()` before `at`.
     held: Vec<u8>,
     /// A spare buffer for `held`.
@@ -236,6 +238,7 @@ impl Parser {
             payload: None,
             spare,
             scan: START,
+            scan_in: Context::Text,
             held: Vec::new(),
             spare_held: Vec::new(),
             candidate: None,
@@ -518,7 +521,17 @@ impl Parser {
                     }
                 }
             }
-            let scanner = machinery.markers.scanner(self.context());
+            let context = self.context();
+            if self.scan != START && self.scan_in != context {
+                // Text that was released has changed which markers may come: the rest of what was held is read as what it is now.
+                let held = self.take_held();
+                self.at -= held.len();
+                (self.scan, self.candidate) = (START, None);
+                self.consume(&held);
+                self.give_held(held);
+                continue;
+            }
+            let scanner = machinery.markers.scanner(context);
             let longest = self.longest(scanner, input);
             let before = self.held.len();
             let mut count = 0;
@@ -538,7 +551,7 @@ impl Parser {
                     break;
                 }
             }
-            (self.scan, self.candidate) = (state, candidate);
+            (self.scan, self.candidate, self.scan_in) = (state, candidate, context);
             self.held.extend_from_slice(&input[..count]);
             self.at += count;
             input = &input[count..];

@@ -39,7 +39,7 @@ fn a_run_to_be_killed() {
 
 fn start(path: &Path) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "bench::tests::kill::a_run_to_be_killed"])
+        .args(["--ignored", "--exact", "tests::kill::a_run_to_be_killed"])
         .env(DIRECTORY, path)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
