@@ -30,13 +30,13 @@ use crate::Result;
 use crate::agent::Agent;
 #[cfg(doc)]
 use crate::choose::format_for;
-use crate::engine::{Engine, Token};
+use crate::engine::{Engine, Token, common};
 use crate::format::Format;
 use crate::generate::reserve;
 use crate::grammar::Unenforced;
-use crate::message::{Message, adopt, check_asked};
+use crate::message::{Message, ToolCall, adopt, check_asked};
 use crate::model::Model;
-use crate::template::{ChatTemplate, ChatTemplates, Prompt};
+use crate::template::{ChatTemplate, ChatTemplates, Piece, Prompt};
 use crate::tool::Tools;
 use compiling::Compiling;
 use context::Prompts;
@@ -343,6 +343,26 @@ impl Session {
     pub(crate) fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
         let written = self.prompts.write(&*self.engine, &self.request()?)?;
         Ok((written.prompt, written.tokens, written.adapted))
+    }
+
+    /// The tokens of the next turn's prompt, and those of an answer that makes these calls, as the conversation would have it
+    /// later, up to the end of the turn if the chat template writes one.
+    ///
+    /// # Errors
+    /// Those of [`Session::prompt`].
+    pub(crate) fn with_calls(&self, calls: &[ToolCall]) -> Result<(Vec<Token>, Vec<Token>)> {
+        let request = self.request()?;
+        let written = self.prompts.write(&*self.engine, &request)?;
+        let text = self.prompts.writer.written_calls(&request, &written, calls);
+        let mut pieces = written.prompt.pieces;
+        pieces.push(Piece { text, literal: false });
+        let mut prompt = self.engine.tokenize(&pieces)?;
+        // A token may have the end of the prompt and the beginning of the answer.
+        let mut answer = prompt.split_off(common(&prompt, &written.tokens));
+        if let Some(end) = answer.iter().position(|token| self.engine.is_end(*token)) {
+            answer.truncate(end + 1);
+        }
+        Ok((prompt, answer))
     }
 
     /// Checks what can be wrong before the model takes its turn: that the chat template writes the conversation, and that

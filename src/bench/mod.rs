@@ -5,7 +5,7 @@
 //! 3. [`run()`] asks the model, through an [`Answerer`] such as [`SessionAnswers`], and keeps each answer in a
 //!    [`RunDirectory`].
 //! 4. [`Summary`]: the outcome of each answer and the run's figures, with their intervals. [`Summary::write_reports`] writes them.
-//! 5. `bench calibrate` finds the threshold of the decision to call.
+//! 5. `bench calibrate` finds the threshold of the decision to call, and `certify` compares files of one model.
 //!
 //! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
 //! table that defines the outcomes.
@@ -13,6 +13,7 @@
 pub(crate) mod ask;
 pub(crate) mod bfcl;
 pub(crate) mod calibrate;
+pub(crate) mod certify;
 pub(crate) mod compare;
 pub(crate) mod configuration;
 pub(crate) mod directory;
@@ -28,6 +29,7 @@ pub(crate) mod suite;
 pub(crate) mod summary;
 #[cfg(test)]
 mod tests;
+pub(crate) mod verdict;
 
 pub use self::{
     ask::SessionAnswers,

@@ -7,6 +7,7 @@ mod backend;
 mod context;
 mod layout;
 pub(crate) mod parallel;
+pub(crate) mod quantize;
 mod state;
 mod threads;
 mod weights;
