@@ -66,7 +66,7 @@ pub struct CertifyArgs {
     suite: String,
 
     /// Use only N of the cases, with each category's share; the same ones every time
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 80, help_heading = "Cases")]
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 60, help_heading = "Cases")]
     limit: usize,
 
     /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
