@@ -13,6 +13,7 @@ use callwright_bench::directory::RunDirectory;
 use callwright_bench::report;
 use callwright_bench::suite::EXAMPLE;
 use callwright_bench::summary::{Summary, rescored};
+use callwright_bench::verdict::sentence;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -158,12 +159,14 @@ fn to_json(one: &Comparison) -> Value {
     let figure = |of: fn(&Comparison) -> f64| compared.map(of);
     let alone = [&one.before, &one.after].into_iter().find_map(|side| side.as_ref().err().map(ToString::to_string));
     json!({
+        "verdict": sentence(one),
         "before": one.before.as_ref().ok(), "after": one.after.as_ref().ok(), "alone": alone, "cases": one.cases,
         "difference": figure(|one| one.difference.0),
         "low": figure(|one| one.difference.1),
         "high": figure(|one| one.difference.2),
         "p": figure(|one| one.p),
         "p_holm": figure(|one| one.p_holm),
+        "needed": one.needed,
         "lost": flips(&one.lost), "won": flips(&one.won),
     })
 }

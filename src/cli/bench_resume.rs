@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 22] = [
+const DECIDING: [(&str, Option<&str>); 23] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),
@@ -37,6 +37,7 @@ const DECIDING: [(&str, Option<&str>); 22] = [
     ("max_tokens", None),
     ("seed", None),
     ("ctx", None),
+    ("exact", None),
 ];
 
 /// The options and cases of a resumed run: those with which it was started. Options that would make it another run

@@ -15,13 +15,13 @@ use callwright::engine::LoraAdapter;
 use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::hash::{sha256, sha256_of};
-use callwright::models::{Hub, ModelEntry, Models, bundled};
+use callwright::models::{Gguf, Hub, ModelEntry, Models, bundled};
 use callwright::parse::OtherForms;
 use callwright::session::ToolChoice;
 use callwright::{Error, ErrorKind, Tools};
 use callwright_bench::ask::SessionAnswers;
 use callwright_bench::configuration::Configuration;
-use callwright_bench::directory::{Plan, RunDirectory};
+use callwright_bench::directory::{ModelFile, Plan, RunDirectory};
 use callwright_bench::report::percent;
 use callwright_bench::run::{Answerer, Progress, run as ask_all};
 use callwright_bench::shard::Shard;
@@ -66,6 +66,10 @@ pub struct RunArgs {
     /// with a model so small that this is slower, each core has its own
     #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
     pub parallel_cases: usize,
+
+    /// Answer each case as if it were the only one: slower, and the same answers to the last bit in any order, shard or resumed run
+    #[arg(long, conflicts_with = "parallel_cases", help_heading = "Cases")]
+    exact: bool,
 
     /// Use a predefined matrix. formats: hermes and delimited, each unconstrained and constrained
     #[arg(long, value_name = "NAME", help_heading = "Matrix", conflicts_with_all = ["format", "constrain"])]
@@ -180,6 +184,8 @@ struct Loaded {
     model: String,
     template: Option<String>,
     format: Option<String>,
+    /// Its file, if it has one.
+    file: Option<ModelFile>,
 }
 
 impl RunArgs {
@@ -192,7 +198,7 @@ impl RunArgs {
             template: loaded.template.clone(),
             format: loaded.format.clone(),
             ctx: self.ctx,
-            hardware: self.hardware.clone(),
+            hardware: if self.exact { self.hardware.clone().without_caches() } else { self.hardware.clone() },
         }
     }
 
@@ -215,10 +221,11 @@ impl RunArgs {
         let models = models.iter().map(|model| Ok(super::input::find(&known, model, &hub)?.name));
         let models = models.collect::<Result<Vec<_>>>()?;
         for model in &models {
-            let hash = self.hash(model)?;
+            let (hash, file) = self.file(model)?;
             for template in or_none(&self.template) {
                 for format in or_none(&formats) {
-                    let loaded = Loaded { model: model.clone(), template: template.clone(), format };
+                    let loaded =
+                        Loaded { model: model.clone(), template: template.clone(), format, file: file.clone() };
                     let (base, temperature) = self.described(&loaded, &hash, case)?;
                     configurations.extend(self.combined(&base, temperature).map(|one| (one, loaded.clone())));
                 }
@@ -332,22 +339,47 @@ impl RunArgs {
         adapters.iter().map(described).collect()
     }
 
-    /// The hash of a model's file.
-    fn hash(&self, model: &str) -> Result<String> {
+    /// The hash of a model's file, and what is shown of it.
+    fn file(&self, model: &str) -> Result<(String, Option<ModelFile>)> {
         let entry = Models::load(self.models.as_deref())?.resolve(model)?;
         let mut hub = Hub::from_env();
         hub.offline |= self.offline;
         if let Some(server) = entry.server() {
             // Nobody knows the file's hash: the address is what there is to compare.
-            return Ok(sha256(server.to_string()));
+            return Ok((sha256(server.to_string()), None));
         }
         let path = entry.ensure(&hub, &mut super::model::Bars::new())?;
         let failed = |error: std::io::Error| Error::io("read", &path, &error);
-        Ok(std::fs::File::open(&path).and_then(|file| sha256_of(file, &mut |_| ())).map_err(failed)?)
+        let hash = std::fs::File::open(&path).and_then(|file| sha256_of(file, &mut |_| ())).map_err(failed)?;
+        Ok((hash, Gguf::open(&path).ok().map(|gguf| ModelFile::of(&gguf))))
     }
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
+    let command = std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect();
+    let interrupts = Interrupts::listen(PATIENCE)?;
+    let Some(Asked { args, directory, baseline, finished }) = asked(args, command, &interrupts)? else {
+        return Ok(DONE);
+    };
+    let summary = Summary::new(&directory)?;
+    show(&summary, args.json)?;
+    if !finished {
+        notice(&format!("interrupted; `callwright bench --resume {}` goes on", directory.path().display()));
+        return Ok(INTERRUPTED);
+    }
+    judged(&args.goals, baseline.as_ref(), &summary)
+}
+
+/// A run whose cases were asked, or as many of them as there was time for.
+pub struct Asked {
+    args: RunArgs,
+    pub directory: RunDirectory,
+    baseline: Option<RunDirectory>,
+    pub finished: bool,
+}
+
+/// Asks the cases of a run that `command` begins or goes on with; `None` where there are none.
+pub fn asked(args: RunArgs, command: Vec<String>, interrupts: &Interrupts) -> Result<Option<Asked>> {
     let (args, found) = resumed(args)?;
     let suite = match found {
         Some(suite) => suite,
@@ -371,26 +403,22 @@ pub fn run(args: RunArgs) -> Result<u8> {
         // Fails before a model is loaded.
         RunDirectory::check_free(&out)?;
     }
-    let Some(case) = suite.cases.first() else { return Ok(DONE) };
+    let Some(case) = suite.cases.first() else { return Ok(None) };
     let (configurations, loaded): (Vec<_>, Vec<_>) = args.configurations(case)?.into_iter().unzip();
     let mut plan = Plan::new(&suite, configurations, args.repeat);
-    plan.command = std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect();
+    plan.command = command;
     plan.parallel_cases = args.parallel_cases;
     plan.shard = args.shard;
+    plan.exact = args.exact;
+    let files = plan.configurations.iter().zip(&loaded);
+    plan.files = files.filter_map(|(one, loaded)| Some((one.model_sha256.clone(), loaded.file.clone()?))).collect();
     check_baseline(baseline.as_ref(), &plan)?;
     let started = RunDirectory::start(&out, plan.clone(), &suite, resume);
     let mut directory =
         started.map_err(|error| if resume { with_options(error, &out, &plan, &suite) } else { error })?;
     directory.notices.iter().for_each(|text| notice(text));
-    let interrupts = Interrupts::listen(PATIENCE)?;
     let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
-    let summary = Summary::new(&directory)?;
-    show(&summary, args.json)?;
-    if !finished {
-        notice(&format!("interrupted; `callwright bench --resume {}` goes on", out.display()));
-        return Ok(INTERRUPTED);
-    }
-    judged(&args.goals, baseline.as_ref(), &summary)
+    Ok(Some(Asked { args, directory, baseline, finished }))
 }
 
 /// Asks the cases that have no answer yet; false if it was interrupted.
@@ -448,7 +476,8 @@ fn answerers(
     if args.parallel_cases == 1 {
         let (mut session, mut model) = options.open_to_generate(true)?;
         options.load_weights(&mut model, &mut session)?;
-        return Ok(vec![Box::new(answers(session)?)]);
+        let answers = answers(session)?;
+        return Ok(vec![Box::new(if args.exact { answers.one_by_one(model) } else { answers })]);
     }
     let model = options.load()?;
     let sequences = model.sequences(count)?;

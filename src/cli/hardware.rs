@@ -109,6 +109,11 @@ impl HardwareOptions {
         })
     }
 
+    /// The same without prompts that are kept for later.
+    pub fn without_caches(self) -> HardwareOptions {
+        HardwareOptions { prompt_cache: "off".into(), cache_ram: Some(0), ..self }
+    }
+
     fn prompt_folder(&self) -> Option<PromptFolder> {
         let mut kept = match self.prompt_cache.to_str() {
             Some("off") => return None,

@@ -12,6 +12,7 @@ mod bench_run;
 mod bench_score;
 mod bench_table;
 mod cache;
+mod certify;
 mod chat;
 mod completions;
 mod config;
@@ -94,6 +95,7 @@ enum Command {
     #[cfg(feature = "mcp")]
     Mcp(mcp::McpArgs),
     Bench(Box<bench::BenchArgs>),
+    Certify(Box<certify::CertifyArgs>),
     Cache(cache::CacheArgs),
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
@@ -124,6 +126,7 @@ pub fn main() -> ExitCode {
         Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
         Command::Bench(args) => bench::run(*args),
+        Command::Certify(args) => certify::run(*args),
         Command::Cache(args) => cache::run(args),
         Command::Config(args) => config::run(args),
         Command::Doctor(args) => doctor::run(&args),

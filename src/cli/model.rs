@@ -2,14 +2,17 @@
 
 use super::screen;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::input::find;
 use anstyle::Style;
 use anyhow::Result;
+use callwright::engine::llama::quantize::{kinds, quantize};
+use callwright::machine::cores;
 use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
 use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source, decimal};
+use callwright::{Error, ErrorKind};
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -56,6 +59,28 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Store a model's weights with fewer bits, in another file: smaller, faster, and less exact
+    #[command(after_help = "Example:\n  callwright model quantize model-f16.gguf model-q4.gguf Q4_K_M\n\n\
+            `callwright certify` says what that costs. A file whose weights have few bits already is a poor source: \
+            what it lost stays lost.")]
+    Quantize {
+        /// Read this model: a name from `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or
+        /// hf:ORG/REPO[:QUANT]
+        model: String,
+        /// Write this file, which must not exist
+        out: PathBuf,
+        /// Store the weights as TYPE, such as Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q3_K_M or Q2_K
+        #[arg(value_name = "TYPE", value_parser = kind)]
+        kind: &'static str,
+    },
+}
+
+/// The name of a kind of quantisation; without its size, the middle one.
+fn kind(text: &str) -> Result<&'static str, String> {
+    let name = text.to_uppercase();
+    let middle = format!("{name}_M");
+    let known = kinds().find(|known| *known == name).or_else(|| kinds().find(|known| *known == middle));
+    known.ok_or_else(|| format!("not one of {}", kinds().collect::<Vec<_>>().join(", ")))
 }
 
 /// Runs `callwright model`. `cpu_features` is what llama.cpp was compiled to use, where that is known.
@@ -76,7 +101,43 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
             }
             inspect(&gguf, &entry, json, cpu_features)
         }
+        Command::Quantize { model, out, kind } => {
+            let entry = find(&models, &model, &Hub { offline: true, ..hub.clone() })?;
+            let gguf = Gguf::open(entry.require_local(&hub)?)?;
+            gguf.check()?;
+            quantized(&gguf, &out, kind)
+        }
     }
+}
+
+/// Writes a model's weights as another kind. The file is complete, or it is not there.
+fn quantized(gguf: &Gguf, out: &Path, kind: &str) -> Result<u8> {
+    if out.exists() {
+        let message = format!("{} exists already", out.display());
+        return Err(Error::new(ErrorKind::Config, message).hint("name another file").into());
+    }
+    let was = gguf.quantization().unwrap_or("not said");
+    if !["F32", "F16", "BF16"].contains(&was) {
+        super::notice(&format!(
+            "the weights of {} have few bits already ({was}): a file that is made of those with 16 bits is more exact",
+            gguf.path().display()
+        ));
+    }
+    super::say(format_args!("Storing {} parameters as {kind}\n", count(gguf.parameters())));
+    let mut part = out.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let made = quantize(gguf.path(), &part, kind, cores())
+        .and_then(|()| std::fs::rename(&part, out).map_err(|error| Error::io("write", out, &error)));
+    if made.is_err() {
+        // Nobody needs a part of it.
+        let _ = std::fs::remove_file(&part);
+    }
+    made?;
+    let size = std::fs::metadata(out).map_or(0, |data| data.len());
+    let (was, is) = (DecimalBytes(gguf.file_size()), DecimalBytes(size));
+    writeln!(screen::data(), "{}: {kind}, {is} of {was}", out.display())?;
+    Ok(super::DONE)
 }
 
 fn list(models: &Models, hub: &Hub, json: bool) -> Result<u8> {

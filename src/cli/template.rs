@@ -250,6 +250,18 @@ fn own_template(engine: &dyn Engine) -> Result<Arc<ChatTemplate>> {
     Ok(engine.model().chat_templates()?.into_chosen(true))
 }
 
+/// What a template with a format lacks of what tool calls need, in words; nothing where it is sound.
+pub fn faults(template: &ChatTemplate, format: &Format, engine: &dyn Engine) -> Result<Vec<String>> {
+    let chosen = choose(template, None, Some(format.clone()), Some(engine))?;
+    let mut subject = chosen.subject(template);
+    (subject.bos_token, subject.eos_token) = (&engine.model().bos, &engine.model().eos);
+    let report = subject.check(None)?;
+    let lacking = report.lacking().map(|render| format!("it does not write {}", render.what));
+    let unread = report.round_trips.iter().filter(|trip| trip.problem.is_some());
+    let unread = unread.map(|trip| format!("{} is not read back as it was", trip.what));
+    Ok(lacking.chain(unread).chain(report.problems.iter().cloned()).collect())
+}
+
 fn check(args: &CheckArgs) -> Result<u8> {
     let checked = Checked::load(args)?;
     let count = |text: &str| {

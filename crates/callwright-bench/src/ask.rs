@@ -5,6 +5,8 @@ use super::run::{Answer, Answerer};
 use super::sample::Timing;
 use super::suite::Case;
 use callwright::error::{Error, ErrorKind, Result};
+pub use callwright::machine::resident;
+use callwright::model::Model;
 use callwright::parse::event::Event as Parsed;
 use callwright::session::{ContextPolicy, Event, FinishReason, Options, Session, ToolChoice};
 use callwright::tool::Tools;
@@ -19,6 +21,8 @@ pub struct SessionAnswers {
     cancel: Arc<AtomicBool>,
     /// The tools that the session was given, as JSON.
     tools: String,
+    /// The model, where each case gets an engine of its own.
+    model: Option<Model>,
     /// Called after each answer.
     after: Option<Box<dyn Fn() + Send>>,
 }
@@ -30,13 +34,21 @@ impl SessionAnswers {
     /// [`ErrorKind::Suite`] when `now` is not a date and time.
     pub fn new(session: Session, now: &str, cancel: Arc<AtomicBool>) -> Result<SessionAnswers> {
         let now = now.parse().map_err(|_| Error::new(ErrorKind::Suite, format!("{now:?} is no date and time")))?;
-        Ok(SessionAnswers { session, now: Some(now), cancel, tools: String::new(), after: None })
+        Ok(SessionAnswers { session, now: Some(now), cancel, tools: String::new(), model: None, after: None })
     }
 
     /// Calls `after` after each case, answered or not: a sequence's turn ends there.
     #[must_use]
     pub fn with_after(mut self, after: impl Fn() + Send + 'static) -> SessionAnswers {
         self.after = Some(Box::new(after));
+        self
+    }
+
+    /// Gives each case an engine of its own with `model`. What was asked before then changes nothing, not even how numbers are
+    /// rounded: that depends on what is in the context, and on its size.
+    #[must_use]
+    pub fn one_by_one(mut self, model: Model) -> SessionAnswers {
+        self.model = Some(model);
         self
     }
 
@@ -52,6 +64,9 @@ impl SessionAnswers {
     }
 
     fn ask(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>> {
+        if let Some(model) = &self.model {
+            self.session.swap_engine(&mut model.engine());
+        }
         self.set(case)?;
         *self.session.options_mut() = options(case, configuration).with(|options| {
             options.sampling.seed = seed;
@@ -88,6 +103,7 @@ impl SessionAnswers {
                 first_token: usage.prompt_time.as_secs_f64(),
                 generation: usage.completion_time.as_secs_f64(),
                 warm_up: false,
+                memory: if self.session.engine().samples() { 0 } else { resident().unwrap_or(0) },
             },
         }))
     }

@@ -2,7 +2,7 @@
 
 use super::configuration::{Configuration, labels};
 use super::directory::RunDirectory;
-use super::stats::{clustered_mcnemar, holm, paired_design_effect, paired_difference};
+use super::stats::{clustered_mcnemar, holm, paired_design_effect, paired_difference, pairs_needed};
 use super::suite::wrong;
 use super::summary::{ConfigurationSummary, Summary};
 use callwright::error::Result;
@@ -44,6 +44,10 @@ pub struct Comparison {
     pub lost: Vec<(String, String)>,
     /// Cases that were wrong and are right, with their old outcomes.
     pub won: Vec<(String, String)>,
+    /// The number of cases that were right and still are.
+    pub kept: usize,
+    /// How many cases would show the difference, if it is as large as it was seen; `None` where none was seen.
+    pub needed: Option<usize>,
     /// The difference of the shares of right cases, and its 95% interval. Cases that share a cluster count as fewer.
     pub difference: (f64, f64, f64),
     /// How many cases count as one, where some share a cluster: 1 where none do.
@@ -60,9 +64,19 @@ impl Comparison {
         [&self.before, &self.after].map(|side| side.as_ref().map_or_else(ToString::to_string, Clone::clone))
     }
 
+    /// Returns whether chance does not explain the difference.
+    pub(crate) fn is_significant(&self) -> bool {
+        self.p_holm < LEVEL
+    }
+
     /// Returns whether it became significantly worse.
     pub fn is_drop(&self) -> bool {
-        self.difference.0 < 0.0 && self.p_holm < LEVEL
+        self.difference.0 < 0.0 && self.is_significant()
+    }
+
+    /// The shares of right cases before and after.
+    pub(crate) fn shares(&self) -> [f64; 2] {
+        [&self.lost, &self.won].map(|changed| (self.kept + changed.len()) as f64 / self.cases.max(1) as f64)
     }
 }
 
@@ -110,21 +124,31 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
 /// [`ErrorKind::Suite`](callwright::ErrorKind::Suite) when the run has only one, or was scored by another version.
 pub fn compare_within(run: &RunDirectory) -> Result<Vec<Comparison>> {
     let summary = Summary::new(run)?;
-    let [first, others @ ..] = summary.configurations.as_slice() else { return Ok(Vec::new()) };
-    if others.is_empty() {
+    let comparisons = within(&summary);
+    if comparisons.is_empty() {
         return Err(wrong(format!(
             "the run in {} has one configuration: nothing to compare it with",
             run.path().display()
         ))
         .hint("name another run, or give `callwright bench` an option of the matrix more than once"));
     }
-    // Labels are unique within a run.
-    let names = BTreeMap::new();
-    Ok(corrected(others.iter().map(|other| one(Ok(first), Ok(other), &names)).collect()))
+    Ok(comparisons)
 }
 
-/// Applies Holm's correction.
+/// Compares the first configuration of a run with each of its others, if it has any.
+pub fn within(summary: &Summary<'_>) -> Vec<Comparison> {
+    let [first, others @ ..] = summary.configurations.as_slice() else { return Vec::new() };
+    // Labels are unique within a run.
+    let names = BTreeMap::new();
+    corrected(others.iter().map(|other| one(Ok(first), Ok(other), &names)).collect())
+}
+
+/// Applies Holm's correction, and says how many cases would be enough with it.
 fn corrected(mut comparisons: Vec<Comparison>) -> Vec<Comparison> {
+    let level = LEVEL / comparisons.iter().filter(|one| one.cases > 0).count().max(1) as f64;
+    for one in comparisons.iter_mut().filter(|one| one.cases > 0) {
+        one.needed = pairs_needed(one.lost.len(), one.won.len(), one.cases, one.design_effect, level);
+    }
     let mut tested: Vec<&mut Comparison> = comparisons.iter_mut().filter(|one| one.cases > 0).collect();
     let adjusted = holm(&tested.iter().map(|comparison| comparison.p).collect::<Vec<_>>());
     for (comparison, p) in tested.iter_mut().zip(adjusted) {
@@ -229,6 +253,8 @@ fn one(before: Measured<'_, '_>, after: Measured<'_, '_>, names: &BTreeMap<Strin
         cases: 0,
         lost: Vec::new(),
         won: Vec::new(),
+        kept: 0,
+        needed: None,
         difference: (0.0, 0.0, 0.0),
         design_effect: 1.0,
         p: 1.0,
@@ -242,7 +268,7 @@ fn one(before: Measured<'_, '_>, after: Measured<'_, '_>, names: &BTreeMap<Strin
         match (was_right, is_right) {
             (true, false) => comparison.lost.push(((*case).to_owned(), (*is).to_owned())),
             (false, true) => comparison.won.push(((*case).to_owned(), (*was).to_owned())),
-            _ => {}
+            (both, _) => comparison.kept += usize::from(*both),
         }
     }
     let (b, c) = (comparison.lost.len(), comparison.won.len());

@@ -6,6 +6,7 @@ use callwright::hash::sha256;
 use callwright::parse::OtherForms;
 use callwright::session::{Session, ToolChoice};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// One way to ask the cases: everything that determines the answers, so that they can be reproduced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,14 +113,8 @@ impl Configuration {
             Mode::Auto => "auto",
             Mode::Strict => "strict",
         };
-        let model = match self.model.split_once("://") {
-            // Of a server, what it calls the model, or its address.
-            Some((_, server)) => server.split_once('#').map_or(server, |(_, name)| name),
-            None => &self.model,
-        };
-        let model = if model.ends_with("/v1") { model } else { model.rsplit('/').next().unwrap_or(model) };
         [
-            model.to_owned(),
+            name_of(&self.model),
             self.template.rsplit('/').next().unwrap_or(&self.template).to_owned(),
             self.format.clone(),
             mode.to_owned(),
@@ -149,25 +144,106 @@ impl Configuration {
     }
 }
 
-/// Distinct labels for the configurations of a run: their values in the dimensions that vary, or the model's name where
-/// none does.
+/// Distinct labels for the configurations of a run: their values in what differs, or the model's name where nothing does.
 pub(crate) fn labels(configurations: &[Configuration]) -> Vec<String> {
-    let values: Vec<[String; 8]> = configurations.iter().map(Configuration::values).collect();
-    let varies = |dimension: usize| values.iter().any(|row| row[dimension] != values[0][dimension]);
-    let varying: Vec<usize> = (0..DIMENSIONS.len()).filter(|dimension| varies(*dimension)).collect();
-    let label = |row: &[String; 8]| {
-        let part = |dimension: &usize| match DIMENSIONS[*dimension] {
-            "model" | "format" => row[*dimension].clone(),
-            name => format!("{name} {}", row[*dimension]),
-        };
-        let parts: Vec<String> = varying.iter().map(part).collect();
-        if parts.is_empty() { row[0].clone() } else { parts.join(", ") }
-    };
-    let labels: Vec<String> = values.iter().map(label).collect();
+    let models = short_names(&configurations.iter().map(|one| one.model.as_str()).collect::<Vec<_>>());
+    let rows: Vec<[String; PARTS]> = configurations.iter().zip(&models).map(|(one, model)| parts(one, model)).collect();
+    let mut labels = vec![Vec::new(); rows.len()];
+    for part in 0..PARTS {
+        // The template and the format of a model follow from it, unless several were given.
+        let follows = matches!(part, 2 | 3);
+        let tells = |a: usize| (0..a).any(|b| rows[a][part] != rows[b][part] && (!follows || labels[a] == labels[b]));
+        if (0..rows.len()).any(tells) {
+            labels.iter_mut().zip(&rows).for_each(|(label, row)| label.push(row[part].as_str()));
+        }
+    }
+    let labels: Vec<String> = labels
+        .iter()
+        .zip(&models)
+        .map(|(parts, model)| if parts.is_empty() { model.clone() } else { parts.join(", ") })
+        .collect();
     // Two files or two templates may have the same name.
     let unique = |(label, configuration): (&String, &Configuration)| {
         let twin = labels.iter().filter(|other| *other == label).count() > 1;
         if twin { format!("{label} ({})", configuration.id) } else { label.clone() }
     };
     labels.iter().zip(configurations).map(unique).collect()
+}
+
+/// The number of values that a label may be made of.
+const PARTS: usize = DIMENSIONS.len() + 1;
+
+/// What a label may be made of: the model, its adapters, and the values in the other [`DIMENSIONS`].
+fn parts(one: &Configuration, model: &str) -> [String; PARTS] {
+    let [_, template, format, constrain, choice, temperature, repair, tools] = one.values();
+    let stem = |adapter: &String| {
+        let file = adapter.split(".gguf").next().unwrap_or(adapter);
+        file.rsplit('/').next().unwrap_or(file).to_owned()
+    };
+    let adapters: Vec<String> = one.lora.iter().map(stem).collect();
+    let choice = if choice == "auto" { "optional" } else { &choice };
+    [
+        model.to_owned(),
+        if adapters.is_empty() { "no adapter".to_owned() } else { adapters.join(" + ") },
+        format!("template {}", template.trim_end_matches(".jinja")),
+        format,
+        format!("constrain {constrain}"),
+        format!("call {choice}"),
+        format!("temp {temperature}"),
+        format!("repair {repair}"),
+        format!("{tools} tools"),
+    ]
+}
+
+/// Names of models without what all of them begin or end with: `Q4_K_M` and `Q8_0` of two files of one model.
+pub fn short_names(names: &[&str]) -> Vec<String> {
+    let whole: Vec<String> = names.iter().map(|name| name_of(name)).collect();
+    let distinct = |names: &[&str]| names.iter().collect::<BTreeSet<_>>().len();
+    let whole_names: Vec<&str> = whole.iter().map(String::as_str).collect();
+    // Files of one name differ in their folders.
+    let names = if distinct(&whole_names) < distinct(names) { names.to_vec() } else { whole_names };
+    let words: Vec<Vec<&str>> = names.iter().map(|name| words(name)).collect();
+    let shared = |word: &dyn Fn(&[&str], usize) -> Option<String>| {
+        let all_have = |at: &usize| {
+            let first = word(&words[0], *at);
+            first.is_some() && words.iter().all(|words| word(words, *at) == first)
+        };
+        (0..).take_while(all_have).count()
+    };
+    if distinct(&names) < 2 {
+        return whole;
+    }
+    let from = shared(&|words, at| words.get(at).map(|word| (*word).to_owned()));
+    let until = shared(&|words, at| words.iter().rev().nth(at).map(|word| (*word).to_owned()));
+    let cut = |words: &Vec<&str>| {
+        let end = words.len().saturating_sub(until);
+        words.get(from..end).unwrap_or_default().concat().trim_matches(['-', '/', '.']).to_owned()
+    };
+    let cut: Vec<String> = words.iter().map(cut).collect();
+    if cut.iter().any(String::is_empty) { names.iter().map(|name| (*name).to_owned()).collect() } else { cut }
+}
+
+/// What a model is called without its folder; of a server, what it calls the model, or its address.
+fn name_of(model: &str) -> String {
+    let model = match model.split_once("://") {
+        Some((_, server)) => server.split_once('#').map_or(server, |(_, name)| name),
+        None => model,
+    };
+    let model = if model.ends_with("/v1") { model } else { model.rsplit('/').next().unwrap_or(model) };
+    model.trim_end_matches(".gguf").to_owned()
+}
+
+/// A name in pieces, each with the sign before it. A point inside of a number, such as `0.5b`, is no boundary.
+fn words(name: &str) -> Vec<&str> {
+    let bytes = name.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let boundary = |at: &usize| match bytes[*at] {
+        b'-' | b'/' => true,
+        b'.' => !(*at > 0 && digit(at - 1) && digit(at + 1)),
+        _ => false,
+    };
+    let mut at: Vec<usize> = (1..bytes.len()).filter(boundary).collect();
+    at.insert(0, 0);
+    at.push(bytes.len());
+    at.windows(2).map(|pair| &name[pair[0]..pair[1]]).collect()
 }

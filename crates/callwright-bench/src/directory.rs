@@ -12,10 +12,11 @@ use super::shard::Shard;
 use super::suite::{Case, Suite, wrong};
 use callwright::error::{Error, ErrorKind, Location, Result};
 use callwright::files::{self, Readers};
+use callwright::models::Gguf;
 use callwright::setting::Setting;
 use callwright::text_file;
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,9 @@ pub struct Plan {
     /// The number of cases asked at a time.
     #[serde(default = "one")]
     pub parallel_cases: usize,
+    /// Whether each case was asked as if it were the only one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exact: bool,
     /// The part of the cases that this run asks, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
@@ -53,6 +57,26 @@ pub struct Plan {
     pub now: String,
     /// The configurations.
     pub configurations: Vec<Configuration>,
+    /// The models' files, by their hashes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, ModelFile>,
+}
+
+/// What is shown of a model's file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelFile {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// How its weights are stored, if it says so.
+    pub quantization: Option<String>,
+}
+
+impl ModelFile {
+    /// The file, or files, of a GGUF.
+    pub fn of(gguf: &Gguf) -> ModelFile {
+        let bytes = gguf.files().iter().filter_map(|file| std::fs::metadata(file).ok()).map(|data| data.len()).sum();
+        ModelFile { bytes, quantization: gguf.quantization().map(str::to_owned) }
+    }
 }
 
 fn one() -> usize {
@@ -72,9 +96,11 @@ impl Plan {
             cases: suite.cases.len(),
             repeat,
             parallel_cases: 1,
+            exact: false,
             shard: None,
             now: NOW.to_owned(),
             configurations: configurations.into_iter().map(Configuration::identified).collect(),
+            files: BTreeMap::new(),
         }
     }
 
@@ -97,6 +123,8 @@ impl Plan {
             Some("models, templates, formats or options")
         } else if self.repeat != other.repeat {
             Some(Setting::Repeat.name())
+        } else if self.exact != other.exact {
+            Some("whether each case is asked alone")
         } else if self.shard != other.shard {
             Some("the shard")
         } else {

@@ -5,7 +5,7 @@
 //! 3. [`run()`] asks the model, through an [`Answerer`] such as [`SessionAnswers`], and keeps each answer in a
 //!    [`RunDirectory`].
 //! 4. [`Summary`]: the outcome of each answer and the run's figures, with their intervals. [`Summary::write_reports`] writes them.
-//! 5. `bench calibrate` finds the threshold of the decision to call.
+//! 5. `bench calibrate` finds the threshold of the decision to call, and `certify` compares files of one model.
 //!
 //! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
 //! table that defines the outcomes.
@@ -13,6 +13,7 @@
 pub mod ask;
 pub mod bfcl;
 pub mod calibrate;
+pub mod certify;
 pub mod compare;
 pub mod configuration;
 pub mod directory;
@@ -20,7 +21,7 @@ pub mod exact;
 pub mod outcome;
 pub mod report;
 pub mod run;
-pub(crate) mod sample;
+pub mod sample;
 pub mod score;
 pub mod shard;
 pub mod stats;
@@ -28,6 +29,7 @@ pub mod suite;
 pub mod summary;
 #[cfg(test)]
 mod tests;
+pub mod verdict;
 
 pub use self::{
     ask::SessionAnswers,

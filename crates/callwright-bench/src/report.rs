@@ -7,7 +7,10 @@
 //! | `outcomes.jsonl` | the outcome of each answer, one a line |
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
+//!
+//! `callwright certify` adds `certify.md`, `certify.json`, `certify.svg` and `certify.html`: see `card`.
 
+pub mod card;
 pub mod curve;
 mod data;
 mod histogram;
@@ -16,6 +19,7 @@ mod junit;
 
 use super::bfcl::reachable;
 use super::summary::{ConfigurationSummary, SCORES, Summary};
+use super::verdict::advised;
 use callwright::error::{Error, ErrorKind, Result};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
 use std::path::PathBuf;
@@ -85,6 +89,7 @@ fn render(name: &str, template: &str, page: Value) -> Result<String> {
     environment.add_filter("percent", percent);
     environment.add_filter("seconds", seconds);
     environment.add_filter("amount", amount);
+    environment.add_filter("bytes", bytes);
     environment.add_filter("plain", |number: f64| number.to_string());
     environment.add_filter("fixed", |number: f64, digits: usize| format!("{number:.digits$}"));
     environment.add_filter("line", |text: &str| text.replace(char::is_control, " "));
@@ -124,6 +129,7 @@ fn figures(summary: &Summary<'_>) -> Value {
         definitions => SCORES,
         shown_scores => SCORES.iter().filter(|score| has(score.key)).collect::<Vec<_>>(),
         remarks => remarks(summary),
+        advised => advised(summary),
         configurations => summary.configurations.iter().zip(configurations).map(whole).collect::<Vec<_>>(),
         ..Value::from_serialize(&report)
     }
@@ -137,6 +143,17 @@ pub fn percent(share: f64) -> String {
 /// Seconds, in a suitable unit.
 pub fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
+}
+
+/// A size in decimal units, with about three digits.
+pub fn bytes(count: u64) -> String {
+    let (number, unit) = match count {
+        0..1_000_000 => (count as f64 / 1e3, "kB"),
+        1_000_000..1_000_000_000 => (count as f64 / 1e6, "MB"),
+        _ => (count as f64 / 1e9, "GB"),
+    };
+    let digits = usize::from(number < 99.95);
+    format!("{number:.digits$} {unit}")
 }
 
 /// A cost with three significant digits, at least two of them after the point.

@@ -37,6 +37,13 @@ pub struct Timing {
     pub generation: f64,
     /// Whether this was the first answer of a session; latencies leave it out.
     pub warm_up: bool,
+    /// Bytes of the process in memory after it, with the mapped file; 0 where that is not known.
+    #[serde(default, skip_serializing_if = "no_bytes")]
+    pub memory: u64,
+}
+
+fn no_bytes(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// One answer: a line of samples.jsonl.

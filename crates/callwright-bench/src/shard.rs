@@ -137,6 +137,7 @@ fn properties(plan: &Plan) -> Vec<(&'static str, String)> {
         ("lora", all(&|one| given(Some(one.lora.join(" and ")).filter(|lora| !lora.is_empty())))),
         ("max-tokens", all(&|one| one.max_tokens.to_string())),
         ("repeat", plan.repeat.to_string()),
+        ("exact", plan.exact.to_string()),
         ("seed", all(&|one| one.sampling.seed.to_string())),
         ("the other sampling options", all(&|one| sampling(one))),
         ("call-threshold", all(&|one| given(one.call_threshold.map(|value| value.to_string())))),

@@ -148,8 +148,90 @@ pub(crate) fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64
     (difference, (centre - half).max(-1.0), (centre + half).min(1.0))
 }
 
+/// The power with which [`pairs_needed`] would find a difference.
+const POWER: f64 = 0.8;
+
+/// The number of pairs at which McNemar's test at `level` would find the difference that was seen, with a power of 80%
+/// (Connor 1987), if as large a share of them changed: `b` of `n` one way and `c` the other, `design_effect` counting as
+/// one. `None` where nothing differs.
+pub(crate) fn pairs_needed(b: usize, c: usize, n: usize, design_effect: f64, level: f64) -> Option<usize> {
+    if b == c {
+        return None;
+    }
+    let (changed, difference) = ((b + c) as f64 / n as f64, (c as f64 - b as f64) / n as f64);
+    let deviations = quantile(level) * changed.sqrt()
+        + quantile(2.0 * (1.0 - POWER)) * (changed - difference * difference).max(0.0).sqrt();
+    Some((design_effect * (deviations / difference).powi(2)).ceil() as usize)
+}
+
+/// The probability of a normal deviate at least as far from 0 as `z`, on either side: the approximation of the
+/// complementary error function in Numerical Recipes (6.2), whose relative error is below 1.2e-7 everywhere.
+pub(crate) fn two_sided(z: f64) -> f64 {
+    const TERMS: [f64; 10] = [
+        -1.265_512_23,
+        1.000_023_68,
+        0.374_091_96,
+        0.096_784_18,
+        -0.186_288_06,
+        0.278_868_07,
+        -1.135_203_98,
+        1.488_515_87,
+        -0.822_152_23,
+        0.170_872_77,
+    ];
+    let x = z.abs() / 2f64.sqrt();
+    let t = 1.0 / (1.0 + 0.5 * x);
+    let sum = TERMS.iter().rev().fold(0.0, |sum, term| sum * t + term);
+    (t * (sum - x * x).exp()).min(1.0)
+}
+
+/// The deviate whose [`two_sided`] probability is `p`.
+fn quantile(p: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 40.0);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if two_sided(middle) > p { low = middle } else { high = middle }
+    }
+    0.5 * (low + high)
+}
+
+/// The mean of differences with its 95% interval, and the p-value of a mean that far from 0. Differences of one cluster
+/// are no independent evidence: they count by the variance between the clusters. With few clusters the intervals of the
+/// normal distribution are too narrow.
+pub(crate) fn mean_difference<'a>(differences: impl IntoIterator<Item = (&'a str, f64)>) -> Option<Mean> {
+    let mut clusters: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for (cluster, difference) in differences {
+        let (sum, count) = clusters.entry(cluster).or_default();
+        *sum += difference;
+        *count += 1.0;
+    }
+    let k = clusters.len() as f64;
+    let n: f64 = clusters.values().map(|(_, count)| count).sum();
+    if k < 2.0 {
+        return None;
+    }
+    let mean = clusters.values().map(|(sum, _)| sum).sum::<f64>() / n;
+    let squares: f64 = clusters.values().map(|(sum, count)| (sum - count * mean).powi(2)).sum();
+    let error = (k / (k - 1.0) * squares).sqrt() / n;
+    let p = if error > 0.0 { two_sided(mean / error) } else { f64::from(u8::from(mean == 0.0)) };
+    Some(Mean { mean, low: mean - Z * error, high: mean + Z * error, p })
+}
+
+/// A mean with its 95% interval, and the p-value against a mean of 0.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Mean {
+    /// The mean.
+    pub mean: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+    /// The p-value.
+    pub p: f64,
+}
+
 /// Holm's correction (1979): several p-values, in the same order, that can be compared with one level.
-pub(crate) fn holm(p_values: &[f64]) -> Vec<f64> {
+pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
     let mut adjusted = vec![0.0; p_values.len()];
@@ -317,6 +399,45 @@ mod tests {
         assert_eq!(paired_difference(0, 0, 0, 1.0), (0.0, -1.0, 1.0));
         // Pairs that count for half are half as many.
         assert_eq!(paired_difference(10, 30, 200, 2.0), (difference, low, high));
+    }
+
+    #[test]
+    fn normal_deviates_are_those_of_tables() {
+        for (z, p) in [(0.0, 1.0), (1.959_964, 0.05), (2.575_829, 0.01), (3.890_592, 1e-4)] {
+            assert!((two_sided(z) / p - 1.0).abs() < 1e-5, "{z}: {}", two_sided(z));
+            assert!((quantile(p) - z).abs() < 1e-4);
+        }
+        assert!(two_sided(10.0) > 0.0 && two_sided(10.0) < 2e-23);
+    }
+
+    #[test]
+    fn a_difference_needs_so_many_pairs() {
+        // By hand: 20% and 10% change, 0.1 apart: ((1.96 sqrt(0.3) + 0.8416 sqrt(0.29)) / 0.1)^2.
+        assert_eq!(pairs_needed(10, 20, 100, 1.0, 0.05), Some(233));
+        assert_eq!(pairs_needed(10, 20, 100, 2.0, 0.05), Some(466));
+        assert!(pairs_needed(10, 20, 100, 1.0, 0.01) > Some(300));
+        assert_eq!((pairs_needed(5, 5, 40, 1.0, 0.05), pairs_needed(0, 0, 40, 1.0, 0.05)), (None, None));
+        // All of them changed one way.
+        assert_eq!(pairs_needed(0, 10, 10, 1.0, 0.05), Some(4));
+    }
+
+    #[test]
+    fn a_mean_of_differences_by_clusters() {
+        let names: Vec<String> = (0..16).map(|i| format!("c{i}")).collect();
+        // 1 and 3 in turn: the mean is 2, its standard error sqrt(16/15 / 16).
+        let each = |times: usize| {
+            let values = names.iter().enumerate().map(|(i, name)| (name.as_str(), if i % 2 == 0 { 1.0 } else { 3.0 }));
+            mean_difference(values.flat_map(|value| std::iter::repeat_n(value, times))).unwrap()
+        };
+        let one = each(1);
+        near(one.mean, 2.0);
+        near(one.high, 2.0 + Z * (1.0f64 / 15.0).sqrt());
+        assert!(one.p < 1e-10);
+        // The same again in the same clusters is no more evidence.
+        near(each(5).high, one.high);
+        assert_eq!(mean_difference([("a", 1.0), ("a", 2.0)]), None);
+        assert_eq!(mean_difference([("a", 0.0), ("b", 0.0)]).unwrap().p, 1.0);
+        assert_eq!(mean_difference([("a", 1.0), ("b", 1.0)]).unwrap().p, 0.0);
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub struct Latency {
     pub prefill_rate: Option<f64>,
     /// Tokens generated per second.
     pub decode_rate: Option<f64>,
+    /// The most bytes that the process had in memory after an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
     /// The times of the whole answers, sorted.
     #[serde(skip)]
     pub totals: Vec<f64>,
@@ -386,6 +389,7 @@ fn latency(samples: &[ScoredSample<'_>]) -> Option<Latency> {
         total_p99: (totals.len() >= 100).then(|| percentile(&totals, 0.99)).flatten(),
         prefill_rate: rate(fresh, sum(|sample| sample.timing.first_token)),
         decode_rate: rate(timed.iter().map(|sample| sample.tokens.len()).sum(), sum(|sample| sample.timing.generation)),
+        memory: timed.iter().map(|sample| sample.timing.memory).max().filter(|bytes| *bytes > 0),
         totals,
     })
 }

@@ -152,7 +152,7 @@ pub struct MeasuredThreads {
 }
 
 /// Length of the common prefix.
-pub(crate) fn common(one: &[Token], other: &[Token]) -> usize {
+pub fn common(one: &[Token], other: &[Token]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 

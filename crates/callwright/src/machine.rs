@@ -32,14 +32,21 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Bytes of this process that are in memory, with the pages of mapped files.
+pub fn resident() -> Option<u64> {
+    kilobytes(&std::fs::read_to_string("/proc/self/status").ok()?, "VmRSS")
+}
+
 /// The memory.
 pub fn memory() -> Option<Memory> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let bytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim_start_matches(':').trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-    };
-    Some(Memory { total: bytes("MemTotal")?, available: bytes("MemAvailable")? })
+    Some(Memory { total: kilobytes(&text, "MemTotal")?, available: kilobytes(&text, "MemAvailable")? })
+}
+
+/// The bytes of a line such as `MemTotal: 16 kB`.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim_start_matches(':').trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The processes that want to run, over the last minute.

@@ -28,12 +28,12 @@ use crate::ErrorKind;
 use crate::Result;
 #[cfg(doc)]
 use crate::choose::format_for;
-use crate::engine::{Engine, Token};
+use crate::engine::{Engine, Token, common};
 use crate::format::Format;
 use crate::generate::reserve;
 use crate::grammar::Unenforced;
-use crate::message::{Message, adopt, check_asked};
-use crate::template::{ChatTemplate, ChatTemplates, Prompt};
+use crate::message::{Message, ToolCall, adopt, check_asked};
+use crate::template::{ChatTemplate, ChatTemplates, Piece, Prompt};
 use crate::tool::Tools;
 use compiling::Compiling;
 use context::Prompts;
@@ -186,6 +186,11 @@ impl Session {
         &*self.engine
     }
 
+    /// Returns the engine that answers, to decode with it.
+    pub fn engine_mut(&mut self) -> &mut dyn Engine {
+        &mut *self.engine
+    }
+
     /// Returns the name of the entry of models.toml that applies to the model.
     pub fn entry(&self) -> Option<&str> {
         self.applied.as_deref()
@@ -332,6 +337,26 @@ impl Session {
     pub fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
         let written = self.prompts.write(&*self.engine, &self.request()?)?;
         Ok((written.prompt, written.tokens, written.adapted))
+    }
+
+    /// The tokens of the next turn's prompt, and those of an answer that makes these calls, as the conversation would have it
+    /// later, up to the end of the turn if the chat template writes one.
+    ///
+    /// # Errors
+    /// Those of [`Session::prompt`].
+    pub fn with_calls(&self, calls: &[ToolCall]) -> Result<(Vec<Token>, Vec<Token>)> {
+        let request = self.request()?;
+        let written = self.prompts.write(&*self.engine, &request)?;
+        let text = self.prompts.writer.written_calls(&request, &written, calls);
+        let mut pieces = written.prompt.pieces;
+        pieces.push(Piece { text, literal: false });
+        let mut prompt = self.engine.tokenize(&pieces)?;
+        // A token may have the end of the prompt and the beginning of the answer.
+        let mut answer = prompt.split_off(common(&prompt, &written.tokens));
+        if let Some(end) = answer.iter().position(|token| self.engine.is_end(*token)) {
+            answer.truncate(end + 1);
+        }
+        Ok((prompt, answer))
     }
 
     /// Checks what can be wrong before the model takes its turn: that the chat template writes the conversation, and that

@@ -5,6 +5,7 @@
 //! - `callwright_report`: 1, the version of this description;
 //! - `suite` (`name`, `sha256`, `cases`), `scorer`, `repeat`, `missing` (answers not made yet), and `shard` where the
 //!   run is a part such as `2/4`;
+//! - `verdict`: what the figures allow to say, in sentences;
 //! - `outcomes`: the table, each with `name`, `stage`, `meaning`, in order; `scores`: each with `key`, `meaning`;
 //! - `configurations`: a list of objects with
 //!   - `id`, `label`, and the fields `model`, `model_sha256`, `template`, `template_sha256`, `format`, `constrain`,
@@ -17,20 +18,25 @@
 //!     `example_tools`: counts of answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
+//!   - `advice`: sentences, where a figure suggests what may help;
+//!   - `file_size` in bytes and `quantization`, where the model's file is known;
 //!   - `cost`, where models.toml has prices: `total`, `per_answer`, `per_correct`;
 //!   - `lora`: the adapters with their scales and hashes, where there are any;
 //!   - `call_threshold`, `no_call_below` and `other_forms`, where they were given;
 //!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
 //!     `threshold`, and `recall` and `specificity` on cases that the threshold was not chosen on;
 //!   - `timing`, where answers were timed: `samples`, `first_token_p50`, `first_token_p95`, `total_p50`, `total_p95`,
-//!     `total_p99` in seconds, `prefill_rate` and `decode_rate` in tokens a second. Nothing else depends on the clock.
+//!     `total_p99` in seconds, `prefill_rate` and `decode_rate` in tokens a second, and `memory`: the most bytes that the
+//!     process had in memory after an answer, where that is known. Nothing else depends on the clock.
 //!
 //! `outcomes.jsonl` has a line for each answer: `case`, `category`, `config`, `repeat`, `outcome`, and `detail`,
 //! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `example_tool`, `delivered`,
 //! `bfcl` (`valid`, `error_type`), `calls`.
 
+use crate::directory::ModelFile;
 use crate::outcome::OUTCOMES;
 use crate::summary::{ConfigurationSummary, SCORES, Summary};
+use crate::verdict::{advice, verdict};
 use callwright::parse::OtherForms;
 use serde_json::{Map, Value, json};
 
@@ -49,10 +55,13 @@ pub(super) fn figures(summary: &Summary<'_>) -> Value {
         "scorer": plan.scorer,
         "repeat": plan.repeat,
         "missing": summary.run.lacking(),
+        "verdict": verdict(summary),
         "outcomes": outcomes.collect::<Vec<_>>(),
         "scores": SCORES.iter().map(|score| json!({"key": score.key, "meaning": score.meaning})).collect::<Vec<_>>(),
         "configurations":
-            summary.configurations.iter().map(|one| configuration(one, &summary.categories)).collect::<Vec<_>>(),
+            summary.configurations.iter().map(|one| {
+                configuration(one, &summary.categories, plan.files.get(&one.configuration.model_sha256))
+            }).collect::<Vec<_>>(),
     });
     if let Some(shard) = plan.shard {
         report["shard"] = json!(shard);
@@ -60,7 +69,7 @@ pub(super) fn figures(summary: &Summary<'_>) -> Value {
     report
 }
 
-fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
+fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str], file: Option<&ModelFile>) -> Value {
     let c = one.configuration;
     // Through text, which has only the digits of a single-precision number.
     let sampling = serde_json::to_string(&c.sampling).and_then(|text| serde_json::from_str::<Value>(&text)).ok();
@@ -82,6 +91,7 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         "example_tools": one.example_tools,
         "unknown_tools": one.unknown_tools,
         "tokens_per_correct": one.tokens_per_correct,
+        "advice": advice(one).iter().map(|(figure, text)| format!("{figure}: {text}")).collect::<Vec<_>>(),
     });
     let decision = one.calibration().map(|calibration| {
         let (recall, specificity) = &calibration.held_out;
@@ -98,6 +108,8 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         ("call_threshold", json!(c.call_threshold)),
         ("no_call_below", json!(c.no_call_below)),
         ("other_forms", json!(Some(c.other_forms).filter(|forms| *forms != OtherForms::Read))),
+        ("file_size", json!(file.map(|file| file.bytes))),
+        ("quantization", json!(file.and_then(|file| file.quantization.as_deref()))),
         ("timing", json!(one.latency)),
     ];
     for (key, figure) in where_known.into_iter().filter(|(_, figure)| !figure.is_null()) {

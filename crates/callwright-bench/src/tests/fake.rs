@@ -123,6 +123,7 @@ impl Answerer for Fake {
                 first_token: self.seconds,
                 generation: self.seconds * (1.0 + (seed % 1000) as f64 / 100.0),
                 warm_up: false,
+                memory: 0,
             },
             ..Answer::default()
         }))

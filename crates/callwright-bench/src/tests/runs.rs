@@ -3,12 +3,13 @@
 use super::fake::{Fake, configuration};
 use super::scores::cases;
 use crate::compare::{Comparison, compare};
-use crate::configuration::{Configuration, labels};
+use crate::configuration::{Configuration, labels, short_names};
 use crate::directory::{Plan, RunDirectory};
 use crate::report::{html, json, junit, markdown};
 use crate::run::{Answer, Answerer, Progress, run};
 use crate::suite::{Case, Suite};
 use crate::summary::{Summary, rescored};
+use crate::verdict::{sentence, verdict};
 use callwright::session::ToolChoice;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -243,12 +244,12 @@ fn a_page_has_latencies_and_escapes_names() {
     let page = html(&Summary::new(&directory).unwrap()).unwrap();
     let (_, latency) = page.split_once("<h2>Latency</h2>").unwrap();
     let (latency, _) = latency.split_once("</section>").unwrap();
-    assert!(latency.contains("<th>&lt;b&gt;&amp;.gguf</th>"), "{latency}");
+    assert!(latency.contains("<th>&lt;b&gt;&amp;</th>"), "{latency}");
     assert!(
         latency.contains("<rect x=\"156\"") && latency.contains("The distributions share an axis, from "),
         "{latency}"
     );
-    assert!(!page.contains("<b>&.gguf"), "a name is not escaped");
+    assert!(!page.contains("<b>&"), "a name is not escaped");
 }
 
 #[test]
@@ -311,7 +312,7 @@ fn runs_are_compared_case_by_case() {
     let twins = templates("twins", ["a", "b"], 6);
     let ids = twins.plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
     let line = |before: &str, after: &str, rest: &str| {
-        let label = |text: &str| if text.len() == 12 { format!("fake.gguf ({text})") } else { text.to_owned() };
+        let label = |text: &str| if text.len() == 12 { format!("fake ({text})") } else { text.to_owned() };
         format!("{} → {}: {rest}", label(before), label(after))
     };
     assert_eq!(
@@ -432,15 +433,68 @@ fn what_broke_is_asked_again() {
 fn labels_say_what_varies() {
     let label = |configurations: &[Configuration]| labels(configurations);
     let hot = configuration("models/a.gguf", 1.0);
-    assert_eq!(label(std::slice::from_ref(&hot)), ["a.gguf"]);
-    assert_eq!(label(&[configuration("a.gguf", 0.0), hot.clone()]), ["temp 0", "temp 1"]);
-    let other = Configuration { format: "hermes".to_owned(), ..configuration("b.gguf", 0.0) };
-    assert_eq!(label(&[configuration("a.gguf", 0.0), other]), ["a.gguf, delimited", "b.gguf, hermes"]);
+    assert_eq!(label(std::slice::from_ref(&hot)), ["a"]);
+    assert_eq!(label(&[configuration("models/a.gguf", 0.0), hot.clone()]), ["temp 0", "temp 1"]);
+    // A format that follows from the model says nothing new; one of several does.
+    let hermes = |model: &str| Configuration { format: "hermes".to_owned(), ..configuration(model, 0.0) }.identified();
+    assert_eq!(label(&[configuration("a.gguf", 0.0), hermes("b.gguf")]), ["a", "b"]);
+    assert_eq!(
+        label(&[configuration("a.gguf", 0.0), hermes("a.gguf"), hermes("b.gguf")]),
+        ["a, delimited", "a, hermes", "b, hermes"]
+    );
+    let adapted = Configuration { lora: vec!["x/tools.gguf:1 (0123)".to_owned()], ..hot.clone() }.identified();
+    assert_eq!(label(&[hot.clone(), adapted]), ["no adapter", "tools"]);
     let twin = configuration("elsewhere/a.gguf", 1.0);
-    let twins = [&hot, &twin].map(|one| format!("a.gguf ({})", one.id));
-    assert_eq!(label(&[hot.clone(), twin]), twins);
+    assert_eq!(label(&[hot.clone(), twin]), ["models", "elsewhere"]);
+    let other = Configuration { max_tokens: 9, ..hot.clone() }.identified();
+    let twins = [&hot, &other].map(|one| format!("a ({})", one.id));
+    assert_eq!(label(&[hot.clone(), other]), twins);
     let required = Configuration { tool_choice: ToolChoice::Required, ..hot.clone() }.identified();
-    assert_eq!(label(&[hot, required]), ["tool-choice auto", "tool-choice required"]);
+    assert_eq!(label(&[hot, required]), ["call optional", "call required"]);
+}
+
+#[test]
+fn names_of_models_show_what_differs() {
+    for (names, short) in [
+        (["/m/qwen2.5-0.5b-Q4_K_M.gguf", "/m/qwen2.5-0.5b-Q8_0.gguf"], ["Q4_K_M", "Q8_0"]),
+        (["SmolLM2-135M.Q4_1.gguf", "SmolLM2-135M.f16.gguf"], ["Q4_1", "f16"]),
+        (["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"], ["0.5b", "1.5b"]),
+        (["bundled", "smollm2-135m"], ["bundled", "smollm2-135m"]),
+        (["model.gguf", "model-q2.gguf"], ["model", "model-q2"]),
+        (
+            ["hf:a/b/c.gguf", "openai:http://127.0.0.1:8080/v1#c"],
+            ["hf:a/b/c.gguf", "openai:http://127.0.0.1:8080/v1#c"],
+        ),
+    ] {
+        assert_eq!(short_names(&names), short);
+    }
+}
+
+/// The sentences of a verdict, of runs that differ much, little, and not at all.
+#[test]
+fn a_verdict_says_what_the_figures_allow() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap().limited(40);
+    let run = |name: &str, right| make(&folder.path().join(name), &suite, &[0.0], 1, right, None);
+    let [good, bad, near] = [("good", 8), ("bad", 3), ("near", 7)].map(|(name, right)| run(name, right));
+    let said = |a: &RunDirectory, b: &RunDirectory| sentence(&compare(a, b).unwrap()[0]);
+    for (sentence, begins, ends) in [
+        (said(&good, &bad), "fake in the second run is worse than the one in the first (", ", p < 0.0001)."),
+        (said(&bad, &good), "fake in the second run is better than the one in the first (", ", p < 0.0001)."),
+        (said(&good, &near), "fake in the second run cannot be told from the one in the first with 40 cases", "."),
+        (said(&good, &good), "fake in the second run cannot be told from ", ": each is right in both or in neither."),
+    ] {
+        assert!(sentence.starts_with(begins) && sentence.ends_with(ends), "{sentence}");
+    }
+    let said = |run: &RunDirectory| verdict(&Summary::new(run).unwrap());
+    let alone = said(&good);
+    assert!(alone.len() == 1 && alone[0].starts_with("fake, ") && alone[0].ends_with(" of 40 answers are correct."));
+    let several = said(&make(&folder.path().join("several"), &suite, &[0.0, 0.5, 1.0, 1.5, 2.0], 1, 7, None));
+    assert!(several[0].starts_with("Most right: temp "), "{several:?}");
+    let together = "4 others cannot be told from temp 0 with 40 cases. The largest difference is that of temp ";
+    assert!(several[1].starts_with(together) && several[1].ends_with(" would be needed."), "{several:?}");
+    let part = make(&folder.path().join("part"), &suite, &[0.0], 1, 7, Some(0));
+    assert_eq!(said(&part), ["There is nothing to judge yet."]);
 }
 
 #[test]

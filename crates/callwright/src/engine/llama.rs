@@ -7,6 +7,7 @@ mod backend;
 mod context;
 mod layout;
 pub mod parallel;
+pub mod quantize;
 mod state;
 mod threads;
 mod weights;

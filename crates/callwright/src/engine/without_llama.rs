@@ -114,6 +114,26 @@ pub fn slow_build_notice() -> Option<String> {
     None
 }
 
+/// Storing weights with fewer bits.
+pub(crate) mod quantize {
+    use crate::{Error, ErrorKind, Result};
+    use std::path::Path;
+
+    /// The names of all kinds: none.
+    pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+        std::iter::empty()
+    }
+
+    /// Always fails: this build has no llama.cpp.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`], always.
+    pub(crate) fn quantize(from: &Path, _to: &Path, _kind: &str, _threads: usize) -> Result<()> {
+        let message = format!("this build cannot read the weights of {}: it has no llama.cpp", from.display());
+        Err(Error::new(ErrorKind::Engine, message))
+    }
+}
+
 /// Several parallel generations.
 pub(crate) mod parallel {
     use super::LlamaEngine;

@@ -272,6 +272,17 @@ impl PromptWriter {
         })
     }
 
+    /// What follows a prompt in a conversation whose next message has these calls. Where the chat template writes it otherwise
+    /// than the prompt begins it, it is the calls in the format.
+    pub(super) fn written_calls(&self, request: &AnswerRequest, written: &Written, calls: &[ToolCall]) -> String {
+        let mut messages = written.messages.to_vec();
+        messages.push(Message::calls(calls.to_vec()));
+        let render = self.render_request(request, &messages).with(|set| set.add_generation_prompt = false);
+        let whole = self.template_for(request).render(&render).ok().map(|prompt| prompt.text());
+        let after = whole.as_deref().and_then(|text| text.strip_prefix(written.before()));
+        after.filter(|text| !text.trim().is_empty()).map_or_else(|| self.format.write_calls(calls), str::to_owned)
+    }
+
     /// Returns what the prompt writes of the answer: the head of the assistant's turn, and reasoning that it opens.
     pub(super) fn prompt_tail(&self, request: &AnswerRequest, written: &Written) -> String {
         if self.format.reasoning.is_none() {
