@@ -250,6 +250,8 @@ fn one(
     interrupts: &Interrupts,
     progress: &mut dyn FnMut(usize),
 ) -> Result<(Row, Measured)> {
+    // What earlier files left is not this one's.
+    let before = resident();
     let options = args.options(model);
     let (mut session, mut loaded) = options.open_to_generate(true)?;
     options.load_weights(&mut loaded, &mut session)?;
@@ -263,7 +265,7 @@ fn one(
         model: model.to_owned(),
         file_size: gguf.file_size(),
         quantization: gguf.quantization().map(str::to_owned),
-        memory: resident(),
+        memory: resident().zip(before).map(|(after, before)| after.saturating_sub(before)),
         template: session.template().name().to_owned(),
         format: session.format().name.clone(),
         faults: template::faults(session.template(), session.format(), &*loaded.engine())?,

@@ -41,7 +41,7 @@ pub struct Row {
     pub file_size: u64,
     /// How its weights are stored.
     pub quantization: Option<String>,
-    /// Bytes of the process in memory after the measurement.
+    /// Bytes of memory that it took, with the mapped file.
     pub memory: Option<u64>,
     /// The chat template's name.
     pub template: String,
