@@ -13,4 +13,4 @@ mod server;
 
 #[cfg(feature = "cli")]
 pub(crate) use http::post;
-pub(crate) use server::{Server, models};
+pub(crate) use server::{Server, described, models};

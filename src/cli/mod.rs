@@ -20,6 +20,8 @@ mod generation;
 mod grammar;
 mod hardware;
 mod input;
+#[cfg(all(feature = "serve", feature = "remote"))]
+mod launch;
 mod lines;
 mod llama_args;
 #[cfg(feature = "mcp")]
@@ -86,6 +88,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     #[cfg(all(feature = "serve", feature = "remote"))]
     Proxy(Box<serve::ProxyArgs>),
+    #[cfg(all(feature = "serve", feature = "remote"))]
+    Launch(launch::LaunchArgs),
     Render(Box<render::RenderArgs>),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
@@ -119,6 +123,8 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         #[cfg(all(feature = "serve", feature = "remote"))]
         Command::Proxy(args) => serve::proxy(*args),
+        #[cfg(all(feature = "serve", feature = "remote"))]
+        Command::Launch(args) => launch::run(args),
         Command::Render(args) => render::run(*args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),

@@ -119,6 +119,7 @@ fn every_option_exists() {
         "chat",
         "serve",
         "proxy",
+        "launch",
         "render",
         "parse",
         "grammar",
