@@ -27,6 +27,7 @@ mod llama_args;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod model;
+mod offers;
 mod output;
 mod parse;
 mod reading;
