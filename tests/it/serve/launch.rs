@@ -33,7 +33,7 @@ fn settings_name_the_server_and_its_model() {
     assert!(codex.err.contains("a request of Codex has 10000 tokens or more, and bundled takes 1024"), "{}", codex.err);
 
     let other = run(callwright(home.path()).args(["launch", "codex", "--url", &url, "-m", "other"]));
-    assert!(other.code == 2 && other.err.contains("has no model \"other\"; it has: bundled"), "{other:?}");
+    assert!(other.code == 2 && other.err.contains("has no model \"other\"\nhint: it has: bundled"), "{other:?}");
 }
 
 #[test]
