@@ -1,4 +1,5 @@
 //! Tools that run in another place: their set may change while a run goes on.
+#![cfg_attr(not(all(feature = "cli", feature = "mcp")), allow(dead_code))] // What servers offer is for a chat.
 
 use super::Failure;
 use crate::session::event::ToolsChange;
