@@ -4,6 +4,7 @@ use super::ask;
 use super::input::{Input, ModelOptions, find, positive, read_text};
 use super::lines::TypedAhead;
 use anyhow::Result;
+use callwright::agent::exec::remote::Person;
 use callwright::agent::exec::{Approval, Executor};
 use callwright::agent::fallback::Limits as Spending;
 use callwright::agent::turn::Limits;
@@ -156,6 +157,14 @@ impl AgentOptions {
             executor.by_hand = Some(Box::new(move |call| {
                 if cancelled.load(Ordering::Relaxed) { None } else { ask::result(call, &cancelled, &typed_ahead) }
             }));
+            if let Some(remote) = &executor.remote {
+                let (cancelled, typed_ahead) = (Arc::clone(&cancel), typed.clone());
+                remote.ask(
+                    &(Arc::new(move |server: &str, message: &str, schema: &serde_json::Value| {
+                        ask::form(server, message, schema, &cancelled, &typed_ahead)
+                    }) as Person),
+                );
+            }
             let asked = ask::Asked::default();
             executor.confirm = Some(Box::new(move |question| match cancel.load(Ordering::Relaxed) {
                 true => Approval::Denied(None),

@@ -6,6 +6,7 @@ use callwright::agent::exec::{Approval, Question};
 use callwright::message::ToolCall;
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
+use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -70,6 +71,56 @@ impl Asked {
 pub fn result(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> Option<String> {
     typed.take_in();
     line(&format!("Result of {}: ", shown(call)), cancel)
+}
+
+/// Asks at the terminal for the values that a server wants; none if the person declines.
+pub fn form(
+    server: &str,
+    message: &str,
+    schema: &Value,
+    cancel: &AtomicBool,
+    typed: &TypedAhead,
+) -> Option<Map<String, Value>> {
+    typed.take_in();
+    say(format_args!("{}\n", plain(&format!("The MCP server {server:?} asks: {message}"))));
+    let mut values = Map::new();
+    let properties = schema["properties"].as_object();
+    for (name, property) in properties.into_iter().flatten() {
+        let required = schema["required"].as_array().is_some_and(|names| names.contains(&Value::from(name.as_str())));
+        let kind = property["type"].as_str().unwrap_or("string");
+        let about = property["description"].as_str().or(property["title"].as_str()).unwrap_or_default();
+        let among: Vec<&str> = property["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut hints = vec![if among.is_empty() { kind.to_owned() } else { among.join(" | ") }];
+        hints.extend((!about.is_empty()).then(|| about.to_owned()));
+        hints.extend((!required).then(|| "may be left empty".to_owned()));
+        let asked = plain(&format!("{name} ({}): ", hints.join("; ")));
+        loop {
+            let text = line(&asked, cancel)?;
+            if text.is_empty() && !required {
+                break;
+            }
+            let value = match kind {
+                "string" => Some(Value::from(text.as_str())),
+                "boolean" => match text.trim() {
+                    "y" | "yes" | "true" => Some(Value::Bool(true)),
+                    "n" | "no" | "false" => Some(Value::Bool(false)),
+                    _ => None,
+                },
+                "integer" => serde_json::from_str(&text).ok().filter(|value: &Value| value.is_i64() || value.is_u64()),
+                _ => serde_json::from_str(&text).ok(),
+            };
+            match value.filter(|_| among.is_empty() || among.contains(&text.as_str())) {
+                Some(value) => {
+                    values.insert(name.clone(), value);
+                    break;
+                }
+                None => say(format_args!("{}; Ctrl-D declines\n", plain(&format!("expected {}", hints[0])))),
+            }
+        }
+    }
+    let given = plain(&Value::Object(values.clone()).to_string());
+    let answer = line(&format!("Send {given} to {}? [y/N] ", plain(server)), cancel)?;
+    matches!(answer.trim(), "y" | "Y" | "yes" | "Yes").then_some(values)
 }
 
 /// Reads a line from the terminal itself, as standard output may be a file.

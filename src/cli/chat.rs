@@ -4,6 +4,7 @@ use super::agent::{AgentOptions, state_folder, unknown_tool};
 use super::generation::GenerationOptions;
 use super::input::{ConversationOptions, Input, ModelOptions};
 use super::lines::{Completion, Lines, TypedAhead};
+use super::offers;
 use super::output::{Output, Printer};
 use super::run::{Interrupts, PATIENCE, tell_run};
 use super::trace::{Trace, TraceOptions, add, stats};
@@ -49,12 +50,27 @@ pub struct ChatArgs {
 }
 
 /// The commands, for completion; [`HELP`] explains them.
-const COMMANDS: [&str; 11] =
-    ["help", "tools", "tool", "template", "stats", "undo", "clear", "save", "save!", "load", "quit"];
+const COMMANDS: [&str; 13] = [
+    "help",
+    "tools",
+    "tool",
+    "resources",
+    "prompt",
+    "template",
+    "stats",
+    "undo",
+    "clear",
+    "save",
+    "save!",
+    "load",
+    "quit",
+];
 
 const HELP: &str = "\
 /tools            what the model may call
 /tool NAME        make the next answer call this tool; /tool alone takes that back
+/resources        what MCP servers have to show; @SERVER/NAME in a message adds such a text to it
+/prompt SERVER/NAME [ARGUMENT=VALUE …]   ask what a server's prompt says
 /template         how the conversation is written for the model
 /stats            tokens, seconds and tokens per second so far
 /undo             forget the last question and all that came of it
@@ -157,7 +173,15 @@ impl Chat {
                 continue;
             }
             lines.remember(text);
-            if let Some(pasted) = text.strip_prefix('/') {
+            let prompt = text.strip_prefix("/prompt ").filter(|_| terminal || !self.waiting);
+            if let Some(named) = prompt {
+                match offers::prompt(named.trim(), &self.agent.executor) {
+                    Ok(text) => self.ask(&text),
+                    Err(error) => complain(&error.to_string()),
+                }
+            } else if text == "/resources" {
+                offers::list(&self.agent.executor);
+            } else if let Some(pasted) = text.strip_prefix('/') {
                 let (command, rest) = pasted.split_once('\n').unwrap_or((pasted, ""));
                 lines.put_back(rest);
                 let before = self.session.messages().len();
@@ -173,7 +197,10 @@ impl Chat {
                 complain(&format!("the chat ends before {text:?}: the calls before it wait for their results"));
                 break;
             } else {
-                self.ask(text);
+                match offers::with_resources(text, &self.agent.executor) {
+                    Ok(text) => self.ask(&text),
+                    Err(error) => complain(&error.to_string()),
+                }
             }
         }
         Ok(if self.waiting && !terminal { CALLS } else { DONE })
@@ -269,7 +296,9 @@ fn obey(
     let file = file.trim();
     match command {
         // What is meant with it may be something else: nothing is done that cannot be taken back.
-        "help" | "tools" | "template" | "stats" | "undo" | "clear" | "quit" | "exit" if !file.is_empty() => {
+        "help" | "tools" | "resources" | "template" | "stats" | "undo" | "clear" | "quit" | "exit"
+            if !file.is_empty() =>
+        {
             say(format_args!("/{command} takes no argument: nothing is done; /help lists the commands\n"));
         }
         "help" => say(format_args!("{HELP}")),
@@ -309,6 +338,7 @@ fn obey(
             *forced = None;
             say(format_args!("a new conversation{with}\n"));
         }
+        "prompt" => say(format_args!("/prompt SERVER/NAME [ARGUMENT=VALUE …]; /resources lists them\n")),
         "save" | "save!" | "load" if file.is_empty() => say(format_args!("/{command} FILE\n")),
         "save" | "save!" => {
             let mut body = json!({"messages": messages_to_json(session.messages())});

@@ -21,11 +21,14 @@ mod generation;
 mod grammar;
 mod hardware;
 mod input;
+#[cfg(all(feature = "serve", feature = "remote"))]
+mod launch;
 mod lines;
 mod llama_args;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod model;
+mod offers;
 mod output;
 mod parse;
 mod reading;
@@ -87,6 +90,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     #[cfg(all(feature = "serve", feature = "remote"))]
     Proxy(Box<serve::ProxyArgs>),
+    #[cfg(all(feature = "serve", feature = "remote"))]
+    Launch(launch::LaunchArgs),
     Render(Box<render::RenderArgs>),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
@@ -121,6 +126,8 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         #[cfg(all(feature = "serve", feature = "remote"))]
         Command::Proxy(args) => serve::proxy(*args),
+        #[cfg(all(feature = "serve", feature = "remote"))]
+        Command::Launch(args) => launch::run(args),
         Command::Render(args) => render::run(*args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The variable of the environment that has the key.
-const KEY: &str = "CALLWRIGHT_API_KEY";
+pub(super) const KEY: &str = "CALLWRIGHT_API_KEY";
 
 /// Serve models over HTTP, as OpenAI's and Anthropic's APIs do
 #[derive(Args)]

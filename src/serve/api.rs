@@ -50,7 +50,7 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/v1/chat/completions", post(chat::completions))
         .route("/chat/completions", post(chat::completions))
         .route("/v1/completions", post(completions::completions))
-        .route("/v1/responses", post(responses::responses))
+        .route("/v1/responses", post(responses::responses).get(responses::no_socket))
         .route("/v1/responses/{id}", get(responses::remembered).delete(responses::forget))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))

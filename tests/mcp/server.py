@@ -6,6 +6,7 @@ usage: server.py [TOOL ...] [--log FILE] [--silent | --exit | --stray | --stubbo
 import argparse
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -40,6 +41,7 @@ TOOLS = {
     "long": ("Answer with a long text", {"type": "object"}),
     "stray": ("Write a line that is no message, then answer", {"type": "object"}),
     "change": ("Become other tools", {"type": "object"}),
+    "ask": ("Ask the user for a city", {"type": "object"}),
     "faulty": ("A schema with a fault", {"type": "object", "properties": {"x": {"type": "objekt"}}}),
 }
 DEEP = {"type": "string"}
@@ -47,6 +49,7 @@ for _ in range(100):
     DEEP = {"type": "object", "properties": {"a": DEEP}}
 TOOLS["deep"] = ("A schema that is nested 200 deep", DEEP)
 names = options.tools or ["get_weather"]
+CAPABILITIES = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
 writing = threading.Lock()
 
 
@@ -104,7 +107,20 @@ def call(name, arguments):
         TOOLS["get_weather"] = ("Get the weather for a city and a day", CITY)
         write(json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
         return text("other tools now")
+    if name == "ask":
+        return text(f"the user answered {json.dumps(ask_user())}")
     return text("ok")
+
+
+answers = queue.Queue()
+
+
+def ask_user():
+    """What the client answers to a question."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+    asked = {"message": "Which city?", "requestedSchema": schema}
+    write(json.dumps({"jsonrpc": "2.0", "id": "q1", "method": "elicitation/create", "params": asked}))
+    return answers.get()
 
 
 def answer(message):
@@ -112,18 +128,30 @@ def answer(message):
     method, identity = message.get("method"), message.get("id")
     if method == "notifications/cancelled":
         log(f"cancelled {message['params']['requestId']}")
+    if method is None and identity == "q1":
+        answers.put(message.get("result"))
     if identity is None or method is None:
         return None
     if method == "initialize":
         server = {"name": "test", "version": "1"}
         version = message["params"]["protocolVersion"]
-        result = {"protocolVersion": version, "capabilities": {"tools": {"listChanged": True}}, "serverInfo": server}
+        result = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": server}
     elif method == "tools/list":
         # In two pages, as servers with many tools do.
         tools, second = listed(), (message.get("params") or {}).get("cursor")
         half = len(tools) // 2
         result = {"tools": tools, "nextCursor": options.cursor} if options.cursor is not None else \
             {"tools": tools[half:]} if second or not half else {"tools": tools[:half], "nextCursor": "second"}
+    elif method == "resources/list":
+        # The same page again and again, as a careless server has it.
+        result = {"resources": [{"uri": "note://today", "name": "today", "description": "What is on today"}], "nextCursor": "on"}
+    elif method == "resources/read":
+        result = {"contents": [{"uri": "note://today", "mimeType": "text/plain", "text": "The meeting is at noon."}]}
+    elif method == "prompts/list":
+        result = {"prompts": [{"name": "plan", "description": "Plan a day", "arguments": [{"name": "day", "required": True}]}]}
+    elif method == "prompts/get":
+        asked = f"Plan {message['params']['arguments']['day']} for me."
+        result = {"messages": [{"role": "user", "content": {"type": "text", "text": asked}}]}
     elif method == "tools/call":
         result = call(message["params"]["name"], message["params"].get("arguments") or {})
     else:

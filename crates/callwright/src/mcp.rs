@@ -25,12 +25,13 @@
 
 mod config;
 mod names;
+mod offers;
 mod process;
 mod result;
 mod server;
 mod watch;
 
-use crate::agent::exec::remote::{Look, Remote};
+use crate::agent::exec::remote::{Look, Offer, Person, Remote};
 use crate::agent::exec::{Executor, Failure, FailureKind};
 use crate::session::event::ToolsChange;
 use crate::tool::{Effect, Tool, Tools};
@@ -257,6 +258,31 @@ impl Remote for Running {
         let (server, name) = self.route(tool).ok_or_else(gone)?;
         let runtime = self.runtime.as_ref().ok_or_else(gone)?;
         runtime.handle().block_on(server.call(&name, tool, arguments, timeout, cancel))
+    }
+
+    fn offers(&self) -> (Vec<Offer>, Vec<String>) {
+        let (mut offers, mut notes) = (Vec::new(), Vec::new());
+        let Some(runtime) = &self.runtime else { return (offers, notes) };
+        for server in &self.servers {
+            match runtime.handle().block_on(server.offers()) {
+                Ok(more) => offers.extend(more),
+                Err(why) => {
+                    notes
+                        .push(format!("the resources of the MCP server {:?} are not known: {why}", server.config.name));
+                }
+            }
+        }
+        (offers, notes)
+    }
+
+    fn take(&self, offer: &Offer, arguments: Map<String, Value>) -> Result<String, String> {
+        let server = self.servers.iter().find(|server| server.config.name == offer.server);
+        let (Some(server), Some(runtime)) = (server, &self.runtime) else { return Err("it has ended".to_owned()) };
+        runtime.handle().block_on(server.take(offer, arguments))
+    }
+
+    fn ask(&self, person: &Person) {
+        self.servers.iter().for_each(|server| server.asking.set(Arc::clone(person)));
     }
 
     fn look(&self, _turn: usize, tools: &Tools) -> Look {

@@ -12,4 +12,4 @@ mod raw;
 mod server;
 
 pub use http::post;
-pub use server::{Server, models};
+pub use server::{Server, described, models};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The version of Ollama's API that this follows. Clients refuse one that is too old.
-const VERSION: &str = "0.13.0";
+const VERSION: &str = "0.13.4";
 
 /// Options that a body of chat completions has by the same name.
 const SAME: [&str; 11] = [

@@ -10,9 +10,9 @@ use super::super::updates::{Answer, Call, Finish, Update};
 use super::{Asked, Dialect, Refusal, Running, Shared, Sse, ask, named, new_id, now, streamed};
 use axum::Json;
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use input::Input;
+use input::{Input, SUMMARY};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -37,6 +37,15 @@ pub(super) async fn responses(State(server): Shared, request: Request) -> Result
         }
     }
     Err(Refusal::unavailable(super::ENDED))
+}
+
+/// Codex asks for a WebSocket first. This status has it go on over HTTP at once, and any other only after several attempts.
+pub(super) async fn no_socket(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    if !headers.contains_key(header::UPGRADE) {
+        return super::server::wrong_method(method, uri).await;
+    }
+    let message = format!("{} speaks no WebSocket; send a POST request", uri.path());
+    Refusal::new(StatusCode::UPGRADE_REQUIRED, "no_websocket", message).into_response()
 }
 
 /// A response that is remembered.
@@ -69,6 +78,8 @@ struct Fields {
     names: Names,
     /// The items of the conversation, where the response is to be remembered.
     items: Option<Vec<Value>>,
+    /// Whether the answer is a summary, in place of what was said so far.
+    compacts: bool,
 }
 
 /// Fields that a response repeats, and what they are where the request does not say.
@@ -143,6 +154,10 @@ fn read(server: &Server, mut body: Map<String, Value>) -> Result<(Asked, Fields)
     for (at, item) in items.iter().enumerate() {
         input.add(item, at.saturating_sub(earlier))?;
     }
+    let compacts = items.last().is_some_and(|item| item["type"] == "compaction_trigger");
+    if compacts {
+        input.ask_for_summary();
+    }
     let (messages, note) = input.finish();
     for name in ["include", "truncation", "client_metadata"] {
         take(name);
@@ -157,7 +172,7 @@ fn read(server: &Server, mut body: Map<String, Value>) -> Result<(Asked, Fields)
     };
     set("messages", Some(Value::Array(messages)));
     set("tools", Some(json!(std::mem::take(&mut offered.functions))).filter(|tools| *tools != json!([])));
-    set("tool_choice", choice);
+    set("tool_choice", if compacts { Some(json!("none")) } else { choice });
     set("max_tokens", limit);
     set("response_format", format);
     set("reasoning_effort", effort);
@@ -166,7 +181,7 @@ fn read(server: &Server, mut body: Map<String, Value>) -> Result<(Asked, Fields)
     let names = std::mem::take(&mut offered.names);
     chat.notes.extend(offered.into_notes().into_iter().chain(note));
     let items = store.then_some(items);
-    Ok((Asked::chat(chat, model), Fields { stream: fields.stream, shown, names, items }))
+    Ok((Asked::chat(chat, model), Fields { stream: fields.stream, shown, names, items, compacts }))
 }
 
 fn not_found(id: &str) -> Refusal {
@@ -195,6 +210,7 @@ struct Output {
     names: Names,
     /// The items that are remembered before those of the answer, and where.
     kept: Option<(Arc<Server>, Vec<Value>)>,
+    compacts: bool,
     items: Vec<Value>,
     /// Whether the last item goes on.
     open: bool,
@@ -214,6 +230,7 @@ impl Output {
             shown: asked.shown,
             names: asked.names,
             kept: asked.items.map(|items| (server, items)),
+            compacts: asked.compacts,
             items: Vec::new(),
             open: false,
             arguments: String::new(),
@@ -264,6 +281,13 @@ impl Output {
 
     fn step(&mut self, update: Update) {
         match update {
+            Update::Text(delta) if self.compacts => {
+                let new = || json!({"type": "compaction", "id": new_id("cmp_"), "encrypted_content": SUMMARY});
+                let at = self.item("compaction", new);
+                self.append(at, "/encrypted_content", &delta);
+            }
+            // The answer to such a request has one item.
+            _ if self.compacts => {}
             Update::Text(delta) => {
                 let at = self.item("message", || {
                     json!({"type": "message", "id": new_id("msg_"), "status": "in_progress", "role": "assistant",
@@ -351,6 +375,7 @@ impl Output {
                 let place = self.place(at, json!({"input": input}));
                 self.event("response.custom_tool_call_input.done", place);
             }
+            Some("compaction") => {}
             _ => {
                 let place = self.place(at, json!({"content_index": 0, "text": self.items[at]["content"][0]["text"]}));
                 self.event("response.reasoning_text.done", place);
@@ -372,9 +397,14 @@ impl Output {
         response
     }
 
+    /// Whether the answer is not whole. A summary that reached its limit is one all the same.
+    fn is_cut(&self, answer: &Answer) -> bool {
+        answer.finish == Finish::Length && !self.compacts
+    }
+
     /// The response with its answer, which is remembered. A call that was cut off is not in it.
     fn response(&mut self, answer: &Answer) -> Value {
-        let cut = answer.finish == Finish::Length;
+        let cut = self.is_cut(answer);
         let mut response = self.object(if cut { "incomplete" } else { "completed" });
         let whole = |item: &&Value| {
             let is_call = item.get("call_id").is_some();
@@ -421,7 +451,7 @@ impl Dialect for Output {
             Update::Done(answer) => {
                 self.end_item();
                 let response = self.response(&answer);
-                let kind = if answer.finish == Finish::Length { "response.incomplete" } else { "response.completed" };
+                let kind = if self.is_cut(&answer) { "response.incomplete" } else { "response.completed" };
                 self.event(kind, json!({"response": response}));
             }
             Update::Failed(refusal) => {

@@ -414,6 +414,42 @@ fn the_program_asks_a_server() {
 }
 
 #[test]
+fn a_server_that_asks_where_nobody_is_gets_a_refusal() {
+    let (tools, agent, _servers) = one(&["ask"]);
+    let said = result(&tools, &agent, "ask", "{}").unwrap();
+    assert!(said.contains("\"action\": \"decline\""), "{said}");
+}
+
+#[test]
+fn resources_and_prompts_are_part_of_a_chat() {
+    let home = tempfile::tempdir().unwrap();
+    let (file, saved) = (home.path().join("mcp.json"), home.path().join("chat.json"));
+    std::fs::write(&file, json!({"mcpServers": {"test": server(&[])}}).to_string()).unwrap();
+    let lines = format!(
+        "/resources\nWhat is on (@test/today)? I wrote to me@test/today and @types/node.\n/prompt test/plan day=next Monday\n\
+         What is on @test/tody\n/prompt test/plan\n/prompt test/plant\n/save {}\n",
+        saved.display()
+    );
+    let mut chat = callwright(home.path());
+    chat.args(["chat", "--max-tokens", "4", "--mcp", file.to_str().unwrap()]).env("XDG_STATE_HOME", home.path());
+    let ran = run(chat.write_stdin(lines));
+    for shown in [
+        "@test/today (note://today)  What is on today",
+        "/prompt test/plan day=…  Plan a day",
+        "the MCP server \"test\" has no resource \"tody\"\nhint: did you mean \"today\"?",
+        "the prompt \"plan\" of the MCP server \"test\" needs the argument \"day\"",
+        "has no prompt \"plant\"\nhint: did you mean \"plan\"?",
+    ] {
+        assert!(ran.err.contains(shown), "{shown}: {}", ran.err);
+    }
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(saved).unwrap()).unwrap();
+    let asked = saved["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user");
+    let asked: Vec<&str> = asked.map(|message| message["content"].as_str().unwrap()).collect();
+    let first = "What is on (@test/today)? I wrote to me@test/today and @types/node.\n\n[resource note://today]\nThe meeting is at noon.";
+    assert_eq!(asked, [first, "Plan next Monday for me."]);
+}
+
+#[test]
 fn a_file_that_names_no_servers_is_an_error_with_the_shape() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("mcp.json");

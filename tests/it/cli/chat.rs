@@ -374,6 +374,39 @@ pub mod terminal {
     }
 
     #[test]
+    #[cfg_attr(not(all(feature = "llama", feature = "mcp")), ignore = "needs llama.cpp and MCP servers")]
+    fn an_mcp_server_asks_the_person() {
+        let home = tempfile::tempdir().unwrap();
+        if Command::new("python3").arg("--version").output().is_err() {
+            return;
+        }
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/server.py");
+        let servers = serde_json::json!({"test": {"command": "python3", "args": [script, "ask"], "autoApprove": true}});
+        let file = home.path().join("mcp.json");
+        std::fs::write(&file, serde_json::json!({"mcpServers": servers}).to_string()).unwrap();
+        let more = ["--mcp", file.to_str().unwrap(), "--max-turns", "1"];
+        let Some(mut terminal) = Terminal::chat(home.path(), &more) else { return };
+        terminal.wait_for("> ", 1);
+        terminal.type_keys("/tool ask\r");
+        terminal.wait_for("the next answer calls ask", 1);
+        terminal.type_keys("Ask me for a city\r");
+        terminal.wait_for("The MCP server \"test\" asks: Which city?", 1);
+        terminal.wait_for("city (string): ", 1);
+        terminal.type_keys("Oslo\r");
+        terminal.wait_for("days (integer; may be left empty): ", 1);
+        terminal.type_keys("two\r");
+        terminal.wait_for("expected integer; Ctrl-D declines", 1);
+        terminal.type_keys("2\r");
+        terminal.wait_for("[y/N]", 1);
+        terminal.type_keys("y\r");
+        terminal.wait_for("the user answered", 1);
+        let shown = terminal.shown();
+        assert!(shown.contains("\"accept\"") && shown.contains("\"city\": \"Oslo\", \"days\": 2"), "{shown}");
+        terminal.type_keys("/quit\r");
+        terminal.ends();
+    }
+
+    #[test]
     #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
     fn what_is_typed_before_a_question_is_seen_does_not_answer_it() {
         let home = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 use super::api::{Server, weather, with};
 use crate::engine::model_server::{Answer as Written, ModelServer};
 use serde_json::{Value, json};
-use std::io::Read;
+use std::io::{Read, Write};
 
 /// A server before a scripted one, which writes these answers in turn.
 fn scripted(answers: &[&'static str]) -> (ModelServer, Server) {
@@ -175,6 +175,42 @@ fn items_of_other_servers_are_text_or_left_out() {
     assert!(!prompt.contains("gAAAA") && !prompt.contains("AAAAAA"), "{prompt}");
     let note = "input: items that say nothing to this model are left out: 1 compaction, 1 item_reference";
     assert!(notes(&answer).contains(note), "{}", notes(&answer));
+}
+
+#[test]
+fn codex_gets_a_summary_in_place_of_its_conversation() {
+    let summary = "Ann asked for the time in Oslo.";
+    let (_upstream, server) = scripted(&[summary, summary, "It is noon."]);
+    let input =
+        json!([{"role": "user", "content": "I am Ann. What time is it in Oslo?"}, {"type": "compaction_trigger"}]);
+    let body = own(json!({"input": input, "tools": tools(), "tool_choice": "auto"}));
+    let whole = server.post("/v1/responses", &body).json();
+    let item = &whole["output"][0];
+    assert_eq!((whole["output"].as_array().unwrap().len(), &item["type"]), (1, &json!("compaction")), "{whole}");
+    let events = server.post("/v1/responses", &with(&body, json!({"stream": true}))).events();
+    let done: Vec<&Value> = events.iter().filter(|event| event["type"] == "response.output_item.done").collect();
+    assert_eq!((done.len(), &done[0]["item"]["encrypted_content"]), (1, &item["encrypted_content"]), "{events:?}");
+    assert_eq!(events.last().unwrap()["type"], "response.completed");
+
+    let next = own(json!({"input": [item, {"role": "user", "content": "And now?"}]}));
+    let answer = server.post("/v1/responses", &next).json();
+    let prompt = answer["callwright"]["trace"]["prompt"].as_str().unwrap();
+    assert!(prompt.contains(summary) && !notes(&answer).contains("left out"), "{answer}");
+}
+
+#[test]
+fn a_client_that_asks_for_a_websocket_goes_on_without_one() {
+    let server = Server::start(&[]);
+    let status = |headers: &str| {
+        let mut stream = std::net::TcpStream::connect(&server.at).unwrap();
+        let request = format!("GET /v1/responses HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", server.at);
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).unwrap();
+        String::from_utf8_lossy(&line).into_owned()
+    };
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    assert_eq!((status(upgrade).as_str(), status("").as_str()), ("HTTP/1.1 426", "HTTP/1.1 405"));
 }
 
 #[test]

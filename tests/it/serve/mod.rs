@@ -6,6 +6,8 @@ mod api;
 mod dialects;
 #[cfg(all(feature = "serve", feature = "bundled-model", target_os = "linux"))]
 mod hostile;
+#[cfg(all(feature = "serve", feature = "bundled-model", feature = "remote", unix))]
+mod launch;
 #[cfg(all(feature = "serve", feature = "bundled-model"))]
 mod page;
 #[cfg(all(feature = "serve", feature = "bundled-model", feature = "remote"))]

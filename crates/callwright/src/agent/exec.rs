@@ -36,7 +36,7 @@
 mod builtin;
 mod command;
 mod function;
-pub(crate) mod remote;
+pub mod remote;
 
 pub use crate::groups::kill_running;
 pub use builtin::BUILTIN;
@@ -145,7 +145,7 @@ pub struct Executor {
     /// The results that are given in place of running anything.
     recorded: Option<Mutex<VecDeque<Results>>>,
     /// Runs tools in another place.
-    pub(crate) remote: Option<Arc<dyn Remote>>,
+    pub remote: Option<Arc<dyn Remote>>,
     /// At most this many tools run at a time.
     pub jobs: usize,
     /// How long a tool may take that does not say.

@@ -61,24 +61,29 @@ fn has(text: &str, structured: &Value) -> bool {
     same(structured) || only.is_some_and(same)
 }
 
-fn block(block: &ContentBlock) -> String {
+pub(super) fn block(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text.clone(),
         ContentBlock::Image(image) => placeholder("image", &image.mime_type, &image.data),
         ContentBlock::Audio(audio) => placeholder("audio", &audio.mime_type, &audio.data),
-        ContentBlock::Resource(resource) => match &resource.resource {
-            ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {uri}]\n{text}"),
-            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
-                let kind = mime_type.as_deref().unwrap_or("binary");
-                placeholder(&format!("resource {uri}"), kind, blob)
-            }
-            _ => "[a resource of an unknown kind, which is not shown]".to_owned(),
-        },
+        ContentBlock::Resource(resource) => contents(&resource.resource),
         ContentBlock::ResourceLink(link) => {
             let about = link.description.as_deref().map_or_else(String::new, |about| format!(": {about}"));
             format!("[link to the resource {} ({}){about}]", link.uri, link.name)
         }
         _ => "[content of an unknown kind, which is not shown]".to_owned(),
+    }
+}
+
+/// The text of a resource, after its address.
+pub(super) fn contents(resource: &ResourceContents) -> String {
+    match resource {
+        ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {uri}]\n{text}"),
+        ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+            let kind = mime_type.as_deref().unwrap_or("binary");
+            placeholder(&format!("resource {uri}"), kind, blob)
+        }
+        _ => "[a resource of an unknown kind, which is not shown]".to_owned(),
     }
 }
 

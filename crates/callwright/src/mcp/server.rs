@@ -1,6 +1,7 @@
 //! One server: started, asked for its tools, called, and stopped.
 
 use super::config::{ServerConfig, Start};
+use super::offers::Asking;
 use super::process::{self, Process};
 use super::result;
 use super::watch::{Watch, Watched};
@@ -8,11 +9,12 @@ use crate::agent::exec::{Failure, FailureKind};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientCapabilities, ClientConfig,
-    ClientRequest, ErrorCode, Implementation, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerResult,
+    ClientRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationCapability, ErrorCode, ErrorData,
+    Implementation, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerResult,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions,
-    RunningService, ServiceError,
+    RequestContext, RunningService, ServiceError,
 };
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
@@ -27,11 +29,11 @@ use std::time::Duration;
 /// How long a server may take to start: a package may have to be downloaded first.
 const START: Duration = Duration::from_secs(60);
 /// How long a server may take to list its tools.
-const LIST: Duration = Duration::from_secs(30);
+pub(super) const LIST: Duration = Duration::from_secs(30);
 /// How often the flag that ends a call is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 /// How many pages a list of tools may have.
-const PAGES: usize = 100;
+pub(super) const PAGES: usize = 100;
 /// How long the end of a connection may take.
 const CLOSE: Duration = Duration::from_secs(2);
 
@@ -39,6 +41,9 @@ const CLOSE: Duration = Duration::from_secs(2);
 struct Handler {
     /// Raised when the server's tools have changed.
     changed: Arc<AtomicBool>,
+    /// The server's name, for the person whom it asks.
+    server: String,
+    asking: Asking,
 }
 
 impl ClientHandler for Handler {
@@ -48,17 +53,36 @@ impl ClientHandler for Handler {
 
     fn get_info(&self) -> ClientConfig {
         let client = Implementation::new("callwright", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), client)
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = Some(ElicitationCapability::new());
+        ClientConfig::new(capabilities, client)
+    }
+
+    async fn create_elicitation(
+        &self,
+        request: ElicitRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        // An address for a browser is nothing to answer here.
+        let ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } = request else {
+            return Ok(ElicitResult::new(ElicitationAction::Decline));
+        };
+        let schema = serde_json::to_value(requested_schema).unwrap_or_default();
+        Ok(match self.asking.ask(self.server.clone(), message, schema).await {
+            Some(answer) => ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(answer)),
+            None => ElicitResult::new(ElicitationAction::Decline),
+        })
     }
 }
 
 /// A server that has started.
 pub(super) struct Server {
     pub config: ServerConfig,
-    peer: Peer<RoleClient>,
+    pub peer: Peer<RoleClient>,
     service: Mutex<Option<RunningService<RoleClient, Handler>>>,
     process: tokio::sync::Mutex<Option<Process>>,
     changed: Arc<AtomicBool>,
+    pub asking: Asking,
     pub watch: Watch,
 }
 
@@ -76,19 +100,20 @@ impl Server {
             Err(Unusable { why, .. }) => return Err(why),
             Ok(started) => started,
         };
-        let changed = Arc::clone(&service.service().changed);
+        let (changed, asking) = (Arc::clone(&service.service().changed), service.service().asking.clone());
         Ok(Server {
             config,
             peer: service.peer().clone(),
             service: Mutex::new(Some(service)),
             process: tokio::sync::Mutex::new(process),
             changed,
+            asking,
             watch,
         })
     }
 
     async fn start_with(config: &ServerConfig, mode: ClientLifecycleMode) -> Result<Started, Unusable> {
-        let handler = Handler { changed: Arc::default() };
+        let handler = Handler { changed: Arc::default(), server: config.name.clone(), asking: Asking::default() };
         let watch = Watch::default();
         let late = || format!("it did not answer within {} s", START.as_secs());
         match &config.start {
@@ -235,7 +260,7 @@ impl Server {
             biased;
             answer = answer => Ok(answer),
             () = raised(cancel) => Err(failed(FailureKind::Cancelled, format!("the user interrupted {name}"))),
-            () = tokio::time::sleep(timeout) => {
+            () = over(timeout, &self.asking) => {
                 let seconds = timeout.as_secs_f64();
                 let message =
                     format!("{name} did not end within {seconds} s, and the MCP server {server:?} was told to stop it");
@@ -286,7 +311,7 @@ impl Server {
     }
 
     /// An error in words.
-    async fn why(&self, error: ServiceError) -> String {
+    pub(super) async fn why(&self, error: ServiceError) -> String {
         match error {
             ServiceError::TransportClosed => self.ended().await,
             ServiceError::McpError(error) => error.message.into_owned(),
@@ -375,6 +400,16 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
+}
+
+/// Returns when the time is over. It stands still while a person is asked.
+async fn over(mut left: Duration, asking: &Asking) {
+    while !left.is_zero() {
+        tokio::time::sleep(LOOK.min(left)).await;
+        if !asking.is_open() {
+            left = left.saturating_sub(LOOK);
+        }
+    }
 }
 
 /// Returns once the flag is raised.

@@ -197,17 +197,26 @@ impl Server {
 /// # Errors
 /// [`ErrorKind::Config`] if the address is none, [`ErrorKind::Server`] if the server cannot be reached or lists none.
 pub fn models(url: &str) -> Result<Vec<String>> {
-    let named = ServerModel::new(url, "", false)
-        .map_err(|why| Error::new(ErrorKind::Config, format!("{url:?} is no server: {why}")))?;
     let mut seen = HashSet::new();
-    let models = listed(&Http::new(&named)?)?;
+    let models = described(url, None)?;
     let names = models.iter().filter_map(|model| Some(model["id"].as_str()?.to_owned()));
     let models: Vec<String> = names.filter(|name| seen.insert(name.clone())).collect();
     if models.is_empty() {
-        return Err(Error::new(ErrorKind::Server, format!("{} does not list its models", named.url))
+        return Err(Error::new(ErrorKind::Server, format!("{url} does not list its models"))
             .hint("is this the address of the server's OpenAI API, which usually ends in /v1?"));
     }
     Ok(models)
+}
+
+/// The models of a server, as it describes them. Its key is in this variable of the environment, or in the usual one.
+///
+/// # Errors
+/// As [`models`], but a server may list none.
+pub fn described(url: &str, key: Option<&str>) -> Result<Vec<Value>> {
+    let mut named = ServerModel::new(url, "", false)
+        .map_err(|why| Error::new(ErrorKind::Config, format!("{url:?} is no server: {why}")))?;
+    named.api_key_env = key.map(str::to_owned);
+    listed(&Http::new(&named)?)
 }
 
 /// Returns what a server says of each of its models; nothing if it does not list them.

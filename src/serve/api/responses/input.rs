@@ -21,7 +21,13 @@ const NOT_SHOWN: [&str; 9] = [
     "tool_search_output",
 ];
 /// Items that were used, so that nothing of them is left out.
-const USED: [&str; 2] = ["additional_tools", "tool_search_output"];
+const USED: [&str; 3] = ["additional_tools", "compaction_trigger", "tool_search_output"];
+/// What the content of a `compaction` begins with if it is a summary of this server.
+pub(super) const SUMMARY: &str = "callwright summary:\n";
+/// What asks for a summary.
+const SUMMARIZE: &str = "The conversation is too long and will be deleted. Write a summary with which you can go on: what the user \
+    wants, what was done and found out, with names of files, commands and values, and what is left to do. Write only the summary, \
+    and call no tool.";
 /// Fields that say nothing to a model.
 const NOT_FOR_MODELS: [&str; 9] =
     ["type", "id", "call_id", "status", "role", "caller", "encrypted_content", "environment", "created_by"];
@@ -49,6 +55,11 @@ impl<'a> Input<'a> {
     /// For a request with these tools, after these messages.
     pub(super) fn new(names: &'a Names, messages: Vec<Value>) -> Input<'a> {
         Input { names: Some(names), messages, ..Input::default() }
+    }
+
+    /// Asks for a summary of what there is.
+    pub(super) fn ask_for_summary(&mut self) {
+        self.messages.push(json!({"role": "user", "content": SUMMARIZE}));
     }
 
     /// The messages, and a note about what is not among them.
@@ -91,6 +102,11 @@ impl<'a> Input<'a> {
                 if let Some(said) = said {
                     self.messages.push(json!({"role": "assistant", "content": null, "reasoning_content": said}));
                 }
+            }
+            "compaction" if text("encrypted_content").starts_with(SUMMARY) => {
+                let summary = text("encrypted_content").trim_start_matches(SUMMARY);
+                let content = format!("Summary of the conversation so far:\n{summary}");
+                self.messages.push(json!({"role": "user", "content": content}));
             }
             _ if NOT_SHOWN.contains(&kind) => self.leave_out(kind),
             _ if fields.contains_key("role") && fields.contains_key("content") => {
