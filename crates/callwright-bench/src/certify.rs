@@ -39,12 +39,12 @@ pub struct Forced {
     pub case: String,
     /// Its cluster.
     pub cluster: String,
-    /// The tokens of the calls.
+    /// The tokens of the calls, without their frame.
     pub tokens: Vec<Token>,
     /// The natural logarithm of the probability of each.
     pub logs: Vec<f64>,
-    /// How many of them are the most likely one.
-    pub first: usize,
+    /// Whether each is the most likely one.
+    pub firsts: Vec<bool>,
     /// The most likely tokens at each place, with their logarithms.
     likely: Vec<Vec<(Token, f32)>>,
 }
@@ -57,7 +57,7 @@ impl Forced {
 
     /// Returns whether the model would write exactly these calls at temperature 0.
     fn is_first(&self) -> bool {
-        self.first == self.tokens.len()
+        self.firsts.iter().all(|first| *first)
     }
 
     /// The Kullback-Leibler divergence of another model's distributions from these, summed over the tokens.
@@ -156,6 +156,12 @@ pub fn measure(
         }
         on_progress(done + 1);
     }
+    let markers: Vec<String> = session.format().reserved().map(|marker| marker.trim().to_owned()).collect();
+    let engine = &session.engine;
+    leave_out_frame(&mut measured.cases, &|token| {
+        let text = String::from_utf8_lossy(engine.token_bytes(token));
+        engine.is_end(token) || markers.iter().any(|marker| marker == text.trim())
+    });
     let began = Instant::now();
     let few = last.len().min(TIMED);
     let engine = session.engine_mut();
@@ -166,6 +172,26 @@ pub fn measure(
     }
     measured.decoded = (few, began.elapsed());
     Ok(measured)
+}
+
+/// Leaves out what is the same in all calls, and the markers. The grammar writes that, however unlikely a model finds it: one that
+/// was trained on another form finds a marker so unlikely that nothing else would count.
+fn leave_out_frame(cases: &mut Vec<Forced>, is_marker: &dyn Fn(Token) -> bool) {
+    let Some((first, others)) = cases.split_first() else { return };
+    let all = if others.is_empty() { 0 } else { first.tokens.len() };
+    let (mut head, mut tail) = (all, all);
+    for other in others {
+        head = head.min(common(&first.tokens, &other.tokens));
+        let backwards = first.tokens.iter().rev().zip(other.tokens.iter().rev());
+        tail = tail.min(backwards.take_while(|(one, other)| one == other).count());
+    }
+    for one in cases.iter_mut() {
+        let end = one.tokens.len().saturating_sub(tail);
+        let inside: Vec<bool> =
+            one.tokens.iter().enumerate().map(|(at, token)| at >= head && at < end && !is_marker(*token)).collect();
+        one.retain(&inside);
+    }
+    cases.retain(|one| !one.tokens.is_empty());
 }
 
 /// Reads a prompt, and then an answer with the probability of each of its tokens.
@@ -194,7 +220,7 @@ fn force(
         cluster: case.cluster.clone(),
         tokens: answer.to_vec(),
         logs: Vec::new(),
-        first: 0,
+        firsts: Vec::new(),
         likely: Vec::new(),
     };
     // What comes before each token of the answer.
@@ -216,6 +242,18 @@ fn force(
 }
 
 impl Forced {
+    /// Keeps the tokens where `keep` is true.
+    fn retain(&mut self, keep: &[bool]) {
+        fn kept<T>(all: &mut Vec<T>, keep: &[bool]) {
+            let mut keep = keep.iter();
+            all.retain(|_| keep.next().is_some_and(|keep| *keep));
+        }
+        kept(&mut self.tokens, keep);
+        kept(&mut self.logs, keep);
+        kept(&mut self.firsts, keep);
+        kept(&mut self.likely, keep);
+    }
+
     /// Adds the next token, with the logits of all tokens at its place.
     fn add(&mut self, logits: &[f32], token: Token) -> Result<()> {
         let place = usize::try_from(token.0).ok().and_then(|at| logits.get(at)).copied();
@@ -226,11 +264,13 @@ impl Forced {
         let sum: f64 = logits.iter().map(|logit| f64::from(logit - most).exp()).sum();
         let norm = f64::from(most) + sum.ln();
         self.logs.push(f64::from(own) - norm);
-        self.first += usize::from(own >= most);
+        self.firsts.push(own >= most);
         let mut order: Vec<(Token, f32)> = (0..).map(Token).zip(logits.iter().copied()).collect();
         if order.len() > KEPT {
             order.select_nth_unstable_by(KEPT, |a, b| b.1.total_cmp(&a.1));
             order.truncate(KEPT);
+            // A vocabulary for each token would fill the memory.
+            order.shrink_to_fit();
         }
         order.iter_mut().for_each(|(_, logit)| *logit -= norm as f32);
         self.likely.push(order);
@@ -376,7 +416,7 @@ mod tests {
             cluster: case.to_owned(),
             tokens: answer.iter().copied().map(Token).collect(),
             logs: Vec::new(),
-            first: 0,
+            firsts: Vec::new(),
             likely: Vec::new(),
         };
         for (logits, token) in logits.iter().zip(answer) {
@@ -405,6 +445,21 @@ mod tests {
         assert!(!forced("a", &[[0.0, 1.0, 0.0]], &[0]).is_first());
         let error = one.clone().add(&[0.0], Token(5)).unwrap_err();
         assert_eq!(error.message(), "the model has no logit for the token 5");
+    }
+
+    #[test]
+    fn the_frame_of_calls_says_nothing() {
+        let even = [[0.0, 0.0, 0.0]; 5];
+        let mut cases = vec![forced("a", &even, &[2, 0, 1, 2, 1]), forced("b", &even[..4], &[2, 1, 0, 1])];
+        leave_out_frame(&mut cases, &|token| token.0 == 2);
+        assert_eq!(cases[0].tokens, [Token(0), Token(1)]);
+        assert_eq!((cases[0].logs.len(), cases[0].firsts.len(), cases[0].likely.len()), (2, 2, 2));
+        assert_eq!(cases[1].tokens, [Token(1), Token(0)]);
+        leave_out_frame(&mut cases, &|token| token.0 == 1);
+        assert_eq!(cases.len(), 2);
+        let mut alone = vec![forced("a", &even, &[0, 1, 0, 1, 0])];
+        leave_out_frame(&mut alone, &|_| false);
+        assert_eq!(alone[0].tokens.len(), 5);
     }
 
     #[test]

@@ -126,6 +126,7 @@ fn every_option_exists() {
         "bench",
         "bench calibrate",
         "bench merge",
+        "certify",
         "template check",
         "model pull",
         "config show",
