@@ -32,6 +32,9 @@ pub(crate) const MARGIN: f64 = 0.05;
 /// The significance level of a comparison.
 pub const LEVEL: f64 = 0.05;
 
+/// The most likely tokens at one place, with the logarithms of their probabilities.
+type Likely = Vec<(Token, f32)>;
+
 /// The right calls of a case, as a model sees them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forced {
@@ -46,7 +49,7 @@ pub struct Forced {
     /// Whether each is the most likely one.
     pub firsts: Vec<bool>,
     /// The most likely tokens at each place, with their logarithms.
-    likely: Vec<Vec<(Token, f32)>>,
+    likely: Vec<Likely>,
 }
 
 impl Forced {
@@ -63,7 +66,7 @@ impl Forced {
     /// The Kullback-Leibler divergence of another model's distributions from these, summed over the tokens.
     fn divergence(&self, other: &Forced) -> f64 {
         let rest = |known: f64| (1.0 - known).max(1e-9);
-        let at = |(own, others): (&Vec<(Token, f32)>, &Vec<(Token, f32)>)| {
+        let at = |(own, others): (&Likely, &Likely)| {
             let others: HashMap<Token, f64> = others.iter().map(|(token, log)| (*token, f64::from(*log))).collect();
             // Only tokens that are kept of both have a place of their own.
             let both = own.iter().filter_map(|(token, log)| Some((f64::from(*log), *others.get(token)?)));
@@ -157,7 +160,7 @@ pub fn measure(
         on_progress(done + 1);
     }
     let markers: Vec<String> = session.format().reserved().map(|marker| marker.trim().to_owned()).collect();
-    let engine = &session.engine;
+    let engine = session.engine();
     leave_out_frame(&mut measured.cases, &|token| {
         let text = String::from_utf8_lossy(engine.token_bytes(token));
         engine.is_end(token) || markers.iter().any(|marker| marker == text.trim())

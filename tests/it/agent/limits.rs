@@ -165,8 +165,7 @@ fn helped(says: &str, fallback_attempts: usize, max_tokens: usize) -> (Outcome, 
     agent.limits.fallback_attempts = fallback_attempts;
     let says = says.to_owned();
     let open = move |name: &str| Ok((scripted(name, vec![says.as_str(); 9]), 1));
-    let mut limits = Spending::default();
-    limits.max_tokens = max_tokens;
+    let limits = Spending { max_tokens, ..Default::default() };
     agent.fallbacks = Some(Fallbacks::new(vec!["helper".into()], limits, Box::new(open)));
     let (outcome, events) = run(&mut session, &mut agent, "?");
     let steps =
@@ -207,8 +206,7 @@ fn a_fallback_models_answer_ends_where_its_time_does() {
         session.options_mut().constrain = Mode::Off;
         Ok((session, 1))
     };
-    let mut limits = Spending::default();
-    limits.max_time = Duration::from_millis(500);
+    let limits = Spending { max_time: Duration::from_millis(500), ..Default::default() };
     agent.fallbacks = Some(Fallbacks::new(vec!["helper".into()], limits, Box::new(open)));
     let (outcome, events) = run(&mut session, &mut agent, "?");
     assert_eq!((outcome.status, asked.lock().unwrap().len()), (Status::ToolFailed, 0));

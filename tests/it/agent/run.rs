@@ -462,8 +462,7 @@ fn fallback_models_stay_loaded_within_their_memory_and_are_learned_of() {
         agent.limits.fallback_attempts = 1;
         let loading = Arc::clone(&loads);
         let models = vec!["bad".to_owned(), "good".to_owned()];
-        let mut limits = Spending::default();
-        limits.memory = 100;
+        let limits = Spending { memory: 100, ..Default::default() };
         let open = Box::new(move |name: &str| {
             loading.lock().unwrap().push(name.to_owned());
             let city = if name == "good" { "Rome" } else { "Atlantis" };

@@ -27,8 +27,6 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long at most between two looks at whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Remarks after a result that is not the tool's whole output: each on a line of its own.
-
 /// What a program may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
