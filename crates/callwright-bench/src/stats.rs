@@ -412,9 +412,9 @@ mod tests {
 
     #[test]
     fn a_difference_needs_so_many_pairs() {
-        // By hand: 20% and 10% change, 0.1 apart: ((1.96 sqrt(0.3) + 0.8416 sqrt(0.29)) / 0.1)^2.
-        assert_eq!(pairs_needed(10, 20, 100, 1.0, 0.05), Some(233));
-        assert_eq!(pairs_needed(10, 20, 100, 2.0, 0.05), Some(466));
+        // By hand: 20% and 10% change, 0.1 apart: ((1.96 sqrt(0.3) + 0.8416 sqrt(0.29)) / 0.1)^2 = 233.1.
+        assert_eq!(pairs_needed(10, 20, 100, 1.0, 0.05), Some(234));
+        assert_eq!(pairs_needed(10, 20, 100, 2.0, 0.05), Some(467));
         assert!(pairs_needed(10, 20, 100, 1.0, 0.01) > Some(300));
         assert_eq!((pairs_needed(5, 5, 40, 1.0, 0.05), pairs_needed(0, 0, 40, 1.0, 0.05)), (None, None));
         // All of them changed one way.

@@ -36,7 +36,7 @@ pub(crate) fn write_json(name: &str, value: &impl Serialize) {
 
 /// Returns what changes when a large file does: its size, its time, and a hash of some of its parts. Reading all of it
 /// takes seconds.
-pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
+pub fn fingerprint(path: &Path) -> io::Result<String> {
     const PARTS: u64 = 64;
     const PART: u64 = 4096;
     let mut file = File::open(path)?;

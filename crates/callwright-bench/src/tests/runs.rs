@@ -479,8 +479,8 @@ fn a_verdict_says_what_the_figures_allow() {
     let [good, bad, near] = [("good", 8), ("bad", 3), ("near", 7)].map(|(name, right)| run(name, right));
     let said = |a: &RunDirectory, b: &RunDirectory| sentence(&compare(a, b).unwrap()[0]);
     for (sentence, begins, ends) in [
-        (said(&good, &bad), "fake in the second run is worse than the one in the first (", ", p < 0.0001)."),
-        (said(&bad, &good), "fake in the second run is better than the one in the first (", ", p < 0.0001)."),
+        (said(&good, &bad), "fake in the second run is worse than the one in the first (", ", p = 0.0001)."),
+        (said(&bad, &good), "fake in the second run is better than the one in the first (", ", p = 0.0001)."),
         (said(&good, &near), "fake in the second run cannot be told from the one in the first with 40 cases", "."),
         (said(&good, &good), "fake in the second run cannot be told from ", ": each is right in both or in neither."),
     ] {

@@ -9,29 +9,29 @@ use std::convert::Infallible;
 use std::path::Path;
 
 /// A loaded GGUF; it cannot exist.
-pub(crate) struct LlamaEngine(Infallible);
+pub struct LlamaEngine(Infallible);
 
 impl LlamaEngine {
     /// There is nothing to start.
-    pub(crate) fn start() {}
+    pub fn start() {}
 
     /// Always fails: this build cannot run a GGUF.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`], always.
-    pub(crate) fn load(path: &Path, _options: LoadOptions) -> Result<LlamaEngine> {
+    pub fn load(path: &Path, _options: LoadOptions) -> Result<LlamaEngine> {
         Err(Error::new(ErrorKind::Engine, format!("this build cannot run {}: it has no llama.cpp", path.display()))
             .hint("build with the feature llama, which is on by default: `cargo install callwright`"))
     }
 
     /// An engine with a context of its own over the same weights.
     #[must_use]
-    pub(crate) fn share(&self) -> LlamaEngine {
+    pub fn share(&self) -> LlamaEngine {
         match self.0 {}
     }
 
     /// How many threads decode.
-    pub(crate) fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         match self.0 {}
     }
 }
@@ -115,12 +115,12 @@ pub fn slow_build_notice() -> Option<String> {
 }
 
 /// Storing weights with fewer bits.
-pub(crate) mod quantize {
+pub mod quantize {
     use crate::{Error, ErrorKind, Result};
     use std::path::Path;
 
     /// The names of all kinds: none.
-    pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+    pub fn kinds() -> impl Iterator<Item = &'static str> {
         std::iter::empty()
     }
 
@@ -128,21 +128,21 @@ pub(crate) mod quantize {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`], always.
-    pub(crate) fn quantize(from: &Path, _to: &Path, _kind: &str, _threads: usize) -> Result<()> {
+    pub fn quantize(from: &Path, _to: &Path, _kind: &str, _threads: usize) -> Result<()> {
         let message = format!("this build cannot read the weights of {}: it has no llama.cpp", from.display());
         Err(Error::new(ErrorKind::Engine, message))
     }
 }
 
 /// Several parallel generations.
-pub(crate) mod parallel {
+pub mod parallel {
     use super::LlamaEngine;
     use crate::Result;
     use crate::engine::Engine;
     use std::convert::Infallible;
 
     /// Maximum sequences in one context, as with llama.cpp.
-    pub(crate) const MAX_SEQUENCES: usize = 256;
+    pub const MAX_SEQUENCES: usize = 256;
 
     /// Parallel generations; they cannot exist.
     pub struct Sequences(Infallible);
@@ -152,12 +152,12 @@ pub(crate) mod parallel {
         ///
         /// # Errors
         /// None: there is no such engine.
-        pub(crate) fn new(engine: &LlamaEngine, _count: usize) -> Result<Sequences> {
+        pub fn new(engine: &LlamaEngine, _count: usize) -> Result<Sequences> {
             match engine.0 {}
         }
 
         /// The number of sequences.
-        pub(crate) fn at_a_time(&self) -> usize {
+        pub fn at_a_time(&self) -> usize {
             match self.0 {}
         }
 
@@ -165,17 +165,17 @@ pub(crate) mod parallel {
         ///
         /// # Errors
         /// None: there are none to take.
-        pub(crate) fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
+        pub fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
             match self.0 {}
         }
     }
 
     /// Ends the turns of one sequence.
-    pub(crate) struct TurnEnd(Infallible);
+    pub struct TurnEnd(Infallible);
 
     impl TurnEnd {
         /// Ends the turn.
-        pub(crate) fn end(&self) {
+        pub fn end(&self) {
             match self.0 {}
         }
     }
