@@ -118,7 +118,7 @@ impl Suite {
     /// read.
     ///
     /// ```
-    /// use callwright::bench::Suite;
+    /// use callwright_bench::Suite;
     /// assert!(Suite::open("builtin")?.cases.len() > 100);
     /// # Ok::<(), callwright::Error>(())
     /// ```
