@@ -333,7 +333,7 @@ pub struct Against {
 pub enum Verdict {
     /// It finds right calls more likely.
     Better,
-    /// Right calls are less likely by [`MARGIN`] at most.
+    /// Right calls are less likely by `MARGIN` at most.
     AsGood,
     /// It finds right calls less likely.
     Worse,

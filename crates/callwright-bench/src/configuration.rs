@@ -106,7 +106,7 @@ impl Configuration {
         self
     }
 
-    /// The value in each of the [`DIMENSIONS`].
+    /// The value in each of the `DIMENSIONS`.
     pub fn values(&self) -> [String; 8] {
         let mode = match self.constrain {
             Mode::Off => "off",
@@ -173,7 +173,7 @@ pub(crate) fn labels(configurations: &[Configuration]) -> Vec<String> {
 /// The number of values that a label may be made of.
 const PARTS: usize = DIMENSIONS.len() + 1;
 
-/// What a label may be made of: the model, its adapters, and the values in the other [`DIMENSIONS`].
+/// What a label may be made of: the model, its adapters, and the values in the other `DIMENSIONS`.
 fn parts(one: &Configuration, model: &str) -> [String; PARTS] {
     let [_, template, format, constrain, choice, temperature, repair, tools] = one.values();
     let stem = |adapter: &String| {

@@ -33,7 +33,7 @@ impl Summary<'_> {
     /// outcomes.jsonl and junit.xml.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](callwright::ErrorKind::Io) when one cannot be written.
+    /// [`ErrorKind::Io`] when one cannot be written.
     pub fn write_reports(&self) -> Result<Vec<PathBuf>> {
         let files = [
             ("report.md", markdown(self)?),

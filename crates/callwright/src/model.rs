@@ -87,7 +87,7 @@ impl Parallel {
     /// Takes one, for the calling thread, and what ends its turns.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) if all are taken.
+    /// [`ErrorKind::Engine`] if all are taken.
     pub fn take(&self) -> Result<(Box<dyn Engine>, Option<TurnEnd>)> {
         match self {
             Parallel::Here(sequences) => sequences.take().map(|(engine, end)| (engine, Some(end))),
@@ -136,7 +136,7 @@ impl Model {
     /// of its own. The weights are shared.
     ///
     /// # Errors
-    /// [`ErrorKind::Template`](crate::ErrorKind::Template) or [`ErrorKind::Format`](crate::ErrorKind::Format) when the
+    /// [`ErrorKind::Template`] or [`ErrorKind::Format`] when the
     /// template or the format is not usable.
     pub fn session(&self) -> Result<Session> {
         self.session_on(self.engine())
@@ -193,7 +193,7 @@ impl Model {
     /// see `Session::swap_engine`.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when it cannot be loaded.
+    /// [`ErrorKind::Engine`] when it cannot be loaded.
     pub fn reload(&mut self, options: LoadOptions) -> Result<bool> {
         if self.entry.server().is_some() || !self.vocabulary_only {
             return Ok(false);
@@ -223,7 +223,7 @@ impl Model {
     /// Engines that generate at the same time, at most `count`.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when there are too many.
+    /// [`ErrorKind::Engine`] when there are too many.
     pub fn sequences(&self, count: usize) -> Result<Parallel> {
         match &self.weights {
             Weights::Here(engine) => Sequences::new(&lock(engine), count).map(Parallel::Here),
@@ -324,10 +324,10 @@ impl ModelBuilder {
     /// Finds the model, downloads its file where that is not here, checks it, and loads it.
     ///
     /// # Errors
-    /// [`ErrorKind::ModelNotFound`](crate::ErrorKind::ModelNotFound) for an unknown name,
-    /// [`ErrorKind::Template`](crate::ErrorKind::Template) or [`ErrorKind::Format`](crate::ErrorKind::Format) for an
-    /// unknown template or format, [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) for a file that llama.cpp cannot run,
-    /// [`ErrorKind::Server`](crate::ErrorKind::Server) for a server that cannot be reached, and what a download can fail
+    /// [`ErrorKind::ModelNotFound`] for an unknown name,
+    /// [`ErrorKind::Template`] or [`ErrorKind::Format`] for an
+    /// unknown template or format, [`ErrorKind::Gguf`] for a file that llama.cpp cannot run,
+    /// [`ErrorKind::Server`] for a server that cannot be reached, and what a download can fail
     /// with.
     pub fn open(mut self, name: &str) -> Result<Model> {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);

@@ -175,8 +175,8 @@ pub struct Options {
     /// Where there are more tools than this, the prompt has only so many, those that fit the question best, and in addition
     /// those that the conversation has calls of.
     pub select_tools: Option<usize>,
-    /// Whether the prompt then also has the tool `find_tools`, which brings in others. A [run](super::Session::run) executes
-    /// its calls; otherwise [`Session::find_tools`](super::Session::find_tools) has their results.
+    /// Whether the prompt then also has the tool `find_tools`, which brings in others. A [run](crate::Session::run) executes
+    /// its calls; otherwise [`Session::find_tools`](crate::Session::find_tools) has their results.
     pub find_tools: bool,
     /// Where the model decides whether to call, the least [probability](crate::decision) of a call at which the answer
     /// has to be one, from 0 to 1. It applies to an answer to the user: after a tool's result the model is left alone.
@@ -192,7 +192,7 @@ pub struct Options {
     /// The answer ends after this many calls.
     pub max_calls: Option<usize>,
     /// Whether an answer that repeats itself is ended: at a text that comes again and again, with the finish reason
-    /// [`Loop`](super::FinishReason::Loop), and at a call that the answer has made before.
+    /// [`Loop`](crate::session::FinishReason::Loop), and at a call that the answer has made before.
     pub loop_guard: bool,
     /// Whether the model may write text after its calls. Otherwise that ends the answer and is not part of it, unless the
     /// format allows it or nothing is constrained.

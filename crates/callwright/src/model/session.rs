@@ -92,7 +92,7 @@ impl Session {
     /// Opens a model by name or path and starts a conversation with it; see [`Model::open`].
     ///
     /// # Errors
-    /// Those of [`Model::open`]; [`ErrorKind::Template`] when the chat template does not compile.
+    /// Those of [`Model::open`]; [`ErrorKind::Template`](crate::ErrorKind::Template) when the chat template does not compile.
     pub fn open(name: impl AsRef<str>) -> Result<Session> {
         Model::open(name.as_ref())?.session()
     }
