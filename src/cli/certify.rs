@@ -11,7 +11,7 @@ use callwright::files::{self as disk, Readers};
 use callwright::machine::resident;
 use callwright::models::Gguf;
 use callwright::{Error, ErrorKind};
-use callwright_bench::certify::{Figures, LEVEL, Measured, against, cases, check_tokenizer, measure};
+use callwright_bench::certify::{Figures, LEVEL, Measured, against, cases, check_tokenizer, further, measure};
 use callwright_bench::compare::within;
 use callwright_bench::configuration::short_names;
 use callwright_bench::directory::{NOW, RunDirectory};
@@ -290,25 +290,21 @@ fn answers(args: &CertifyArgs, models: &[&str], out: &Path, interrupts: &Interru
     asked(run, command, interrupts)
 }
 
-/// The files in the order of how likely they find right calls, with the p-value of each step.
+/// The files in the order of how far they depart from the reference, with the p-value of each step.
 fn order(labels: &[String], measured: &[Measured]) -> Option<String> {
-    if measured.len() < 3 {
+    let (reference, others) = measured.split_first()?;
+    if others.len() < 2 {
         return None;
     }
-    let mut order: Vec<usize> = (0..measured.len()).collect();
-    let likely = |index: &usize| Figures::of(&measured[*index]).token_probability;
-    order.sort_by(|a, b| likely(b).total_cmp(&likely(a)));
-    let steps: Vec<f64> = order
-        .windows(2)
-        .map(|pair| {
-            let step = against(&measured[pair[0]], &[&measured[pair[1]]]).pop().flatten();
-            step.map_or(1.0, |step| step.change.p)
-        })
-        .collect();
-    let mut text = format!("By how likely right calls are: {}", labels[order[0]]);
+    let mut order: Vec<usize> = (0..others.len()).collect();
+    let departs = |index: &usize| against(reference, &[&others[*index]]).pop().flatten().and_then(|one| one.divergence);
+    order.sort_by(|a, b| departs(a).unwrap_or(f64::MAX).total_cmp(&departs(b).unwrap_or(f64::MAX)));
+    let steps = order.windows(2).map(|pair| further(reference, &others[pair[0]], &others[pair[1]]));
+    let steps: Vec<f64> = steps.map(|step| step.map_or(1.0, |step| step.p)).collect();
+    let mut text = format!("By how far they depart from {}: {}", labels[0], labels[order[0] + 1]);
     for (index, p) in order[1..].iter().zip(holm(&steps)) {
-        let sign = if p < LEVEL { ">" } else { "≈" };
-        text += &format!(" {sign} {} ({})", labels[*index], p_value(p));
+        let sign = if p < LEVEL { "<" } else { "≈" };
+        text += &format!(" {sign} {} ({})", labels[*index + 1], p_value(p));
     }
     Some(text + ".")
 }

@@ -371,6 +371,17 @@ pub fn against(reference: &Measured, others: &[&Measured]) -> Vec<Option<Against
     found
 }
 
+/// Returns by how much further `far` departs from the reference than `near`, in nats for each case; `None` where no case
+/// was measured of all three. What a model lost shows here before right calls become less likely.
+pub fn further(reference: &Measured, near: &Measured, far: &Measured) -> Option<Mean> {
+    let known = |measured: &Measured, case: &str| measured.cases.iter().position(|one| one.case == case);
+    mean_difference(reference.cases.iter().filter_map(|was| {
+        let (near, far) = (&near.cases[known(near, &was.case)?], &far.cases[known(far, &was.case)?]);
+        let same = was.tokens == near.tokens && was.tokens == far.tokens;
+        same.then(|| (was.cluster.as_str(), was.divergence(far) - was.divergence(near)))
+    }))
+}
+
 /// A hash of all that turns text into tokens.
 pub(crate) fn tokenizer(gguf: &Gguf) -> String {
     let mut text = String::new();

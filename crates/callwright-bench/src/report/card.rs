@@ -127,9 +127,12 @@ pub fn verdict(rows: &[Row], order: Option<String>) -> Vec<String> {
         |word: &str| rows.iter().filter(|row| row.word == word).map(|row| row.label.as_str()).collect::<Vec<_>>();
     let Some(reference) = rows.first() else { return Vec::new() };
     let mut parts = Vec::new();
-    for (word, before) in
-        [("better", "Better than"), ("as good", "As good as"), ("worse", "Worse than"), ("unknown", "Not told from")]
-    {
+    for (word, before) in [
+        ("better", "Better than"),
+        ("as good", "As good as"),
+        ("worse", "Worse than"),
+        ("unknown", "Too few cases to judge against"),
+    ] {
         let named = labels(word);
         if !named.is_empty() {
             parts.push(format!("{before} {}: {}.", reference.label, named.join(", ")));
