@@ -612,7 +612,10 @@ fn a_file_is_quantized_and_certified() {
     let divergence = |file: &Value| file["against"]["divergence"].as_f64().unwrap();
     assert!(divergence(small) > 0.0 && divergence(damaged) > divergence(small), "{card:#}");
     let said = card["verdict"].to_string();
-    assert!(said.contains("Worse than bundled: damaged.") && said.contains("right calls are: bundled "), "{said}");
+    assert!(
+        said.contains("Worse than bundled: damaged.") && said.contains("depart from bundled: small < damaged ("),
+        "{said}"
+    );
     assert_eq!(reference["faults"], serde_json::json!([]));
     for (name, part) in
         [("certify.html", "</html>"), ("certify.svg", "</svg>"), ("certify.md", "Worse than bundled: damaged.")]
