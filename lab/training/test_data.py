@@ -319,7 +319,7 @@ class Data(unittest.TestCase):
         self.assertGreater(failed, 10)
 
     def test_a_call_made_again_is_answered_with_the_engines_remark(self):
-        engine = (main.ROOT / "src" / "agent" / "messages.rs").read_text()
+        engine = (main.ROOT / "crates/callwright/src/session/remarks.rs").read_text()
         for remark in (phrasing.REPEATED, phrasing.UNAVAILABLE):
             self.assertIn(f'"{remark}"', engine)
         found = 0
