@@ -203,7 +203,7 @@ pub fn run(args: CertifyArgs) -> Result<u8> {
     let card = Card {
         callwright_certify: 1,
         callwright: env!("CARGO_PKG_VERSION").to_owned(),
-        verdict: verdict(&rows, order(&labels, &measurements)),
+        verdict: verdict(&rows, order(&rows, &labels, &measurements)),
         suite: suite.name.clone(),
         command: std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
         date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
@@ -291,14 +291,14 @@ fn answers(args: &CertifyArgs, models: &[&str], out: &Path, interrupts: &Interru
 }
 
 /// The files in the order of how far they depart from the reference, with the p-value of each step.
-fn order(labels: &[String], measured: &[Measured]) -> Option<String> {
+fn order(rows: &[Row], labels: &[String], measured: &[Measured]) -> Option<String> {
     let (reference, others) = measured.split_first()?;
     if others.len() < 2 {
         return None;
     }
     let mut order: Vec<usize> = (0..others.len()).collect();
-    let departs = |index: &usize| against(reference, &[&others[*index]]).pop().flatten().and_then(|one| one.divergence);
-    order.sort_by(|a, b| departs(a).unwrap_or(f64::MAX).total_cmp(&departs(b).unwrap_or(f64::MAX)));
+    let departs = |index: &usize| rows[index + 1].against.as_ref().and_then(|one| one.divergence).unwrap_or(f64::MAX);
+    order.sort_by(|a, b| departs(a).total_cmp(&departs(b)));
     let steps = order.windows(2).map(|pair| further(reference, &others[pair[0]], &others[pair[1]]));
     let steps: Vec<f64> = steps.map(|step| step.map_or(1.0, |step| step.p)).collect();
     let mut text = format!("By how far they depart from {}: {}", labels[0], labels[order[0] + 1]);

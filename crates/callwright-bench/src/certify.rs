@@ -341,9 +341,13 @@ pub enum Verdict {
     Unknown,
 }
 
+fn by_case(measured: &Measured) -> HashMap<&str, &Forced> {
+    measured.cases.iter().map(|one| (one.case.as_str(), one)).collect()
+}
+
 /// Compares files with a reference, case by case; `None` where no two cases are the same.
 pub fn against(reference: &Measured, others: &[&Measured]) -> Vec<Option<Against>> {
-    let known: HashMap<&str, &Forced> = reference.cases.iter().map(|one| (one.case.as_str(), one)).collect();
+    let known = by_case(reference);
     let mut found: Vec<Option<Against>> = others
         .iter()
         .map(|other| {
@@ -374,9 +378,9 @@ pub fn against(reference: &Measured, others: &[&Measured]) -> Vec<Option<Against
 /// Returns by how much further `far` departs from the reference than `near`, in nats for each case; `None` where no case
 /// was measured of all three. What a model lost shows here before right calls become less likely.
 pub fn further(reference: &Measured, near: &Measured, far: &Measured) -> Option<Mean> {
-    let known = |measured: &Measured, case: &str| measured.cases.iter().position(|one| one.case == case);
+    let (near, far) = (by_case(near), by_case(far));
     mean_difference(reference.cases.iter().filter_map(|was| {
-        let (near, far) = (&near.cases[known(near, &was.case)?], &far.cases[known(far, &was.case)?]);
+        let (near, far) = (near.get(was.case.as_str())?, far.get(was.case.as_str())?);
         let same = was.tokens == near.tokens && was.tokens == far.tokens;
         same.then(|| (was.cluster.as_str(), was.divergence(far) - was.divergence(near)))
     }))

@@ -65,12 +65,12 @@ pub struct Usage {
     /// Generated tokens that were decoded in advance, as a draft from earlier text.
     pub drafted_tokens: usize,
     /// Tokens of calls that the model began in another form, and that were taken back for the format's; the answer does not have them.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub rewritten_tokens: usize,
     /// All tokens decoded as a draft, whether or not the model then wrote them.
     pub proposed_tokens: usize,
     /// What the answer cost, if models.toml has the server's prices, in their currency.
-    #[serde(skip_serializing_if = "is_free")]
+    #[serde(skip_serializing_if = "is_default")]
     pub cost: f64,
     /// Time until the prompt was decoded.
     #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
@@ -95,12 +95,8 @@ impl AddAssign for Usage {
     }
 }
 
-pub(crate) fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
-pub(crate) fn is_free(cost: &f64) -> bool {
-    *cost == 0.0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
