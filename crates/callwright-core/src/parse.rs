@@ -537,8 +537,18 @@ impl Parser {
             let mut count = 0;
             let mut walk = scanner.walk();
             let (mut state, mut candidate) = (self.scan, self.candidate);
+            let mut restarts = false;
             for &byte in input {
-                state = walk.step(state, byte);
+                let next = walk.step(state, byte);
+                // In a whole text, fewer than three of these bytes are skipped before the marker.
+                restarts = context == Context::AnyForm
+                    && candidate.is_none()
+                    && next != START
+                    && machinery.markers.are_skipped(&self.held, &input[..=count]);
+                if restarts {
+                    break;
+                }
+                state = next;
                 count += 1;
                 if let Some(pattern) = walk.matched(state) {
                     candidate = Some((pattern, before + count));
@@ -558,6 +568,7 @@ impl Parser {
             let can_go_on = self.candidate.is_some() && walk.can_go_on(self.scan);
             drop(walk);
             match self.candidate {
+                _ if restarts => self.release(self.held.len()),
                 Some((pattern, end)) if !can_go_on || self.held.len() >= end + longest => {
                     self.resolve(pattern, end);
                 }

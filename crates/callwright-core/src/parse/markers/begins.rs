@@ -42,11 +42,16 @@ impl Begins {
         Places { begins: self, bytes, known: None }
     }
 
+    /// Returns whether the byte begins a call only three times in a row.
+    pub(super) fn is_thrice(&self, byte: u8) -> bool {
+        self.thrice.is_some_and(|thrice| thrice.contains(&byte))
+    }
+
     /// Returns whether the byte at that place may begin a call. At the end of the text this is unknown for bytes that
     /// must occur three times.
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
-        let thrice = self.thrice.is_some_and(|thrice| thrice.contains(&bytes[at]));
-        self.all.has(bytes[at]) && (!thrice || bytes[at..].iter().take(3).all(|&next| next == bytes[at]))
+        self.all.has(bytes[at])
+            && (!self.is_thrice(bytes[at]) || bytes[at..].iter().take(3).all(|&next| next == bytes[at]))
     }
 
     /// The first block from `from` on with such bytes: its position, and a bit for each of its bytes, the first one

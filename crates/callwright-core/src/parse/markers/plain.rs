@@ -17,6 +17,15 @@ pub(crate) enum Candidate {
 }
 
 impl Markers {
+    /// Returns whether `held` and the bytes of `input` before the last one are skipped in a whole text: they begin a call
+    /// only three times in a row.
+    pub(crate) fn are_skipped(&self, held: &[u8], input: &[u8]) -> bool {
+        let mut bytes = held.iter().chain(input).rev();
+        let (next, first) = (bytes.next(), bytes.next());
+        let fewer = held.len() + input.len() <= 3 && first.is_some_and(|first| self.any.begins.is_thrice(*first));
+        fewer && next != first && bytes.all(|byte| Some(byte) == first)
+    }
+
     /// Number of bytes at the beginning that are text, whatever follows. `look` gives the role of the byte at an offset
     /// that may begin a call.
     pub(crate) fn plain_in_any_form(&self, bytes: &[u8], mut look: impl FnMut(u8, usize) -> Candidate) -> usize {
