@@ -74,6 +74,8 @@ pub(crate) struct TaggedPayload {
     text_at: Option<usize>,
     /// The beginning of the text in place of an argument or the end marker.
     strayed: Vec<u8>,
+    /// Where the text since the last argument begins.
+    strayed_at: Option<usize>,
     line_start: bool,
 }
 
@@ -153,6 +155,7 @@ impl TaggedPayload {
             json: None,
             text_at: None,
             strayed: Vec::new(),
+            strayed_at: None,
             line_start: false,
         }
     }
@@ -204,7 +207,7 @@ impl TaggedPayload {
         calls.start(read.name, read.range);
         self.state = State::Between;
         if read.stopped.is_some_and(|byte| byte != b'{') {
-            self.begin_key(at + 1, calls);
+            self.begin_key(at + 1);
         }
     }
 
@@ -245,7 +248,7 @@ impl TaggedPayload {
             self.value.push_prefix(&mut self.output);
             let closing = self.value.take_closing();
             self.frames.push(Frame { closing, types: self.value.types(), kind: Kind::Open, count: 0 });
-            self.begin_key(from, calls);
+            self.begin_key(from);
             return Some(from);
         }
         if let ValueEnd::Key { .. } | ValueEnd::Marker(_) = end {
@@ -263,7 +266,7 @@ impl TaggedPayload {
             ValueEnd::ClosedBefore(from) => Some(from),
             // Its tag has more than the key.
             ValueEnd::Key { at: key_at, .. } if !self.plan.words.is_empty() => {
-                self.begin_key(key_at, calls);
+                self.begin_key(key_at);
                 Some(key_at)
             }
             ValueEnd::Key { key, at: key_at, end } => {
@@ -280,6 +283,7 @@ impl TaggedPayload {
     }
 
     fn argument_ended(&mut self) {
+        self.strayed_at = None;
         match self.frames.last_mut() {
             Some(frame) => frame.count += 1,
             None => self.count += 1,
@@ -551,6 +555,7 @@ impl PayloadReader for TaggedPayload {
         self.json = None;
         self.text_at = None;
         self.strayed.clear();
+        self.strayed_at = None;
         self.line_start = false;
     }
 }

@@ -5,6 +5,7 @@ use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TE
 use crate::format::schema::{self, Step, Types};
 use crate::format::typed;
 use crate::parse::names;
+use crate::parse::nearly::LEAST;
 use crate::tool::CallProblem;
 
 impl TaggedPayload {
@@ -35,7 +36,7 @@ impl TaggedPayload {
             if self.held.len() == self.plan.key_start.len() {
                 self.held.clear();
                 self.end_text(calls);
-                self.begin_key(at + 1, calls);
+                self.begin_key(at + 1);
             }
             return Did::Taken;
         }
@@ -53,7 +54,7 @@ impl TaggedPayload {
                 let from = self.held_at + self.plan.key_start.len();
                 self.held.clear();
                 self.end_text(calls);
-                self.begin_key(from, calls);
+                self.begin_key(from);
                 return if from > at { Did::Taken } else { Did::Again(from) };
             }
             if !self.object_read && self.plan.key_start.starts_with(&self.held) {
@@ -71,6 +72,7 @@ impl TaggedPayload {
             if self.strayed.len() < TEXT {
                 self.strayed.push(self.held[0]);
             }
+            self.strayed_at.get_or_insert(self.held_at);
             self.held.remove(0);
             self.held_at += 1;
         }
@@ -89,7 +91,7 @@ impl TaggedPayload {
         self.held.clear();
         self.end_text(calls);
         self.output.report(RepairKind::NearMissMarker, self.held_at..at + 1, calls);
-        self.begin_key(self.held_at, calls);
+        self.begin_key(self.held_at);
         self.word = self.plan.word(kind);
         self.key.extend_from_slice(key.as_bytes());
         self.key_read(key, calls);
@@ -123,8 +125,7 @@ impl TaggedPayload {
         self.strayed.clear();
     }
 
-    pub(super) fn begin_key(&mut self, at: usize, calls: &mut Calls) {
-        self.check_strayed(calls);
+    pub(super) fn begin_key(&mut self, at: usize) {
         self.key.clear();
         self.key_at = at;
         self.state = State::Key;
@@ -148,7 +149,7 @@ impl TaggedPayload {
                 if !expected || length == 0 || !bytes.starts_with(&plan.key_start) {
                     return 0;
                 }
-                self.begin_key(at + length, calls);
+                self.begin_key(at + length);
                 length
             }
             State::Key if self.key.is_empty() && !plan.tag_end.is_empty() => {
@@ -156,12 +157,12 @@ impl TaggedPayload {
                 let end = (0..bytes.len().min(NAME)).find(is_end);
                 let Some(tag) = end.and_then(|end| bytes.get(..end + plan.tag_end.len())) else { return 0 };
                 let name = &tag[..tag.len() - plan.tag_end.len()];
-                let unclosed = name.iter().any(|byte| matches!(byte, b'<' | b'>' | b'\n'));
+                let unclosed = name.iter().any(|byte| matches!(byte, b'<' | b'>' | b'\n')) || name.starts_with(b"/");
                 if unclosed || markers && tag.iter().any(|&byte| stops.in_structure(byte)) {
                     return 0;
                 }
                 self.key.extend_from_slice(tag);
-                self.key_ended(calls);
+                self.key_ended(at + tag.len(), calls);
                 tag.len()
             }
             _ => 0,
@@ -171,7 +172,7 @@ impl TaggedPayload {
     pub(super) fn key(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
         self.key.push(byte);
         if self.plan.tag_end.last() == Some(&byte) && self.key.ends_with(&self.plan.tag_end) {
-            self.key_ended(calls);
+            return self.key_ended(at, calls);
         } else if let Some(length) = self.unclosed_key() {
             return self.key_unclosed(length, at, calls);
         } else if self.key.len() > KEY + self.plan.key_end.len() + self.plan.tag_end.len() {
@@ -223,7 +224,7 @@ impl TaggedPayload {
         if from > at { Did::Taken } else { Did::Again(from) }
     }
 
-    pub(super) fn key_ended(&mut self, calls: &mut Calls) {
+    pub(super) fn key_ended(&mut self, at: usize, calls: &mut Calls) -> Did {
         let length = self.key.len() - self.plan.tag_end.len();
         if !self.plan.words.is_empty() {
             self.tag.clear();
@@ -236,23 +237,46 @@ impl TaggedPayload {
         drop(tag);
         self.key = written;
         if self.plan.escaped_keys && !key.contains(['"', '<', '>']) {
-            return self.key_read(typed::unescape(&key), calls);
+            self.key_read(typed::unescape(&key), calls);
+            return Did::Taken;
         }
         // A closing tag whose element is not open.
         if key.is_empty() || key.starts_with('/') {
-            self.state = State::Between;
+            if let Some(from) = self.value_before(&key, at, calls) {
+                self.key_read(key[1..].to_owned(), calls);
+                return Did::Again(from);
+            }
+            self.check_strayed(calls);
+            (self.state, self.strayed_at) = (State::Between, None);
             self.stray(self.key_at, calls);
-            return;
+            return Did::Taken;
         }
         let plain = key.trim_matches(['"', '\'', '=']);
         let quoted = plain.len() < key.len() && names::is_plain(plain) && !self.is_parameter(&key, calls);
         if quoted && self.output.report(RepairKind::OtherQuotes, self.key_at..self.key_at + length, calls) {
-            return self.key_read(plain.to_owned(), calls);
+            self.key_read(plain.to_owned(), calls);
+            return Did::Taken;
         }
         if !names::is_plain(&key) && !self.is_parameter(&key, calls) {
             calls.blame(CallProblem::InvalidArgumentName { name: key.clone() });
         }
         self.key_read(key, calls);
+        Did::Taken
+    }
+
+    /// Where the text before a closing tag begins, if it is the value of the argument that the tag names: only the tag
+    /// before it, or its end, is missing.
+    fn value_before(&mut self, tag: &str, at: usize, calls: &mut Calls) -> Option<usize> {
+        let name = tag.strip_prefix('/').filter(|_| self.plan.value_end.1.is_some() && self.frames.is_empty())?;
+        let from = self.strayed_at.filter(|_| self.repair && self.is_parameter(name, calls))?;
+        if self.given.iter().any(|given| given == name)
+            || !self.output.report(RepairKind::MissingBrackets, from..at, calls)
+        {
+            return None;
+        }
+        let strayed = std::mem::take(&mut self.strayed);
+        let begun = self.plan.key_start.iter().zip(&strayed).take_while(|(tag, text)| tag == text).count();
+        Some(if begun >= LEAST { from + begun } else { from })
     }
 
     /// Returns whether the tool has a parameter of exactly this name.
@@ -284,6 +308,7 @@ impl TaggedPayload {
     }
 
     pub(super) fn key_read(&mut self, key: String, calls: &mut Calls) {
+        self.check_strayed(calls);
         if let Some(frame) = self.frames.last_mut() {
             if frame.kind == Kind::Open {
                 let (array, object) = (frame.types.has(Types::ARRAY), frame.types.has(Types::OBJECT));
@@ -332,7 +357,7 @@ impl TaggedPayload {
             self.held.clear();
             let key = self.key_text();
             calls.blame(CallProblem::MissingValue { name: key.clone() });
-            self.begin_key(at + 1, calls);
+            self.begin_key(at + 1);
         } else if !self.plan.value_start.starts_with(&self.held) && !self.plan.key_start.starts_with(&self.held) {
             self.held.clear();
             self.output.report(RepairKind::MissingBrackets, self.held_at..self.held_at, calls);
