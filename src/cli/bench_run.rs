@@ -444,7 +444,10 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
             bar.set_position(at.done as u64);
             let correct = percent(at.correct as f64 / at.fresh as f64);
             if !terminal && reported.elapsed() >= LOG_EVERY {
-                say(format_args!("{} of {} answers, {correct} of the new ones correct\n", at.done, at.total));
+                say(format_args!(
+                    "{} of {} answers, {correct} of those in this run correct, over all configurations\n",
+                    at.done, at.total
+                ));
                 reported = Instant::now();
             }
             bar.set_message(format!("{correct} correct,"));

@@ -47,10 +47,14 @@ pub struct ChatArgs {
 
     #[command(flatten)]
     trace: TraceOptions,
+
+    /// Do not keep the lines that you type for later chats
+    #[arg(long)]
+    no_history: bool,
 }
 
 /// The commands, for completion; [`HELP`] explains them.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "help",
     "tools",
     "tool",
@@ -58,6 +62,8 @@ const COMMANDS: [&str; 13] = [
     "prompt",
     "template",
     "stats",
+    "system",
+    "retry",
     "undo",
     "clear",
     "save",
@@ -71,8 +77,10 @@ const HELP: &str = "\
 /tool NAME        make the next answer call this tool; /tool alone takes that back
 /resources        what MCP servers have to show; @SERVER/NAME in a message adds such a text to it
 /prompt SERVER/NAME [ARGUMENT=VALUE …]   ask what a server's prompt says
-/template         how the conversation is written for the model
+/template         the format of the calls, and the prompt for the conversation so far
 /stats            tokens, seconds and tokens per second so far
+/system TEXT      set the system message; /system alone shows it
+/retry            ask the last question again
 /undo             forget the last question and all that came of it
 /clear            begin a new conversation; the system message is kept
 /save FILE        write the conversation as OpenAI's JSON; /save! FILE writes over a file that is there
@@ -113,7 +121,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let completion =
         Completion { commands: &COMMANDS, tools: session.tools().iter().map(|tool| tool.name.clone()).collect() };
     let mut lines = Lines::open(typed, completion).map_err(terminal_error)?;
-    let history = state_folder().map(|folder| folder.join("chat_history"));
+    let history = state_folder().filter(|_| !args.no_history).map(|folder| folder.join("chat_history"));
     if let Some(path) = history.as_ref().filter(|path| path.exists()) {
         // A history that cannot be read is no reason not to talk.
         if let Err(error) = lines.load_history(path) {
@@ -178,6 +186,14 @@ impl Chat {
                 match offers::prompt(named.trim(), &self.agent.executor) {
                     Ok(text) => self.ask(&text),
                     Err(error) => complain(&error.to_string()),
+                }
+            } else if text == "/retry" && (terminal || !self.waiting) {
+                match last_question(&self.session).map(|at| self.session.messages()[at].content.clone()) {
+                    Some(question) => {
+                        undo(&mut self.session);
+                        self.ask(&question);
+                    }
+                    None => say(format_args!("there is no question\n")),
                 }
             } else if text == "/resources" {
                 offers::list(&self.agent.executor);
@@ -285,6 +301,19 @@ fn save_history(lines: &mut Lines, path: &Path) -> Result<(), Error> {
         .map_err(|error| Error::new(ErrorKind::Io, format!("cannot write {}: {error}", path.display())))
 }
 
+/// Index of the last question.
+fn last_question(session: &Session) -> Option<usize> {
+    session.messages().iter().rposition(|message| message.role == Role::User)
+}
+
+/// Removes the last question and everything after it; returns whether there was one.
+fn undo(session: &mut Session) -> bool {
+    let Some(last) = last_question(session) else { return false };
+    let kept = session.messages()[..last].to_vec();
+    session.set_adopted_messages(kept);
+    true
+}
+
 /// Does what a line with a slash says; false when that is to end.
 fn obey(
     session: &mut Session,
@@ -296,7 +325,7 @@ fn obey(
     let file = file.trim();
     match command {
         // What is meant with it may be something else: nothing is done that cannot be taken back.
-        "help" | "tools" | "resources" | "template" | "stats" | "undo" | "clear" | "quit" | "exit"
+        "help" | "tools" | "resources" | "template" | "stats" | "retry" | "undo" | "clear" | "quit" | "exit"
             if !file.is_empty() =>
         {
             say(format_args!("/{command} takes no argument: nothing is done; /help lists the commands\n"));
@@ -320,16 +349,24 @@ fn obey(
             say(format_args!("the next answer calls {file}\n"));
         }
         "stats" => say(format_args!("{}\n", stats(spent))),
-        "template" => say(format_args!("{}, calls as {}\n", session.template().name(), session.format().name)),
-        "undo" => {
-            let Some(last) = session.messages().iter().rposition(|message| message.role == Role::User) else {
-                say(format_args!("there is no question\n"));
-                return Ok(true);
-            };
-            let kept = session.messages()[..last].to_vec();
-            session.set_adopted_messages(kept);
-            say(format_args!("{} messages are left\n", session.messages().len()));
+        "template" => {
+            say(format_args!("{}, calls as {}\n", session.template().name(), session.format().name));
+            if !session.messages().is_empty() {
+                say(format_args!("{}\n", session.prompt()?.0.text().trim_end()));
+            }
         }
+        "system" if file.is_empty() => match session.messages().first().filter(|first| first.role == Role::System) {
+            Some(message) => say(format_args!("{}\n", message.content)),
+            None => say(format_args!("there is no system message; /system TEXT sets one\n")),
+        },
+        "system" => {
+            let others = session.messages().iter().skip_while(|message| message.role == Role::System);
+            let messages = std::iter::once(Message::system(file)).chain(others.cloned()).collect();
+            session.set_adopted_messages(messages);
+            say(format_args!("the system message is set\n"));
+        }
+        "undo" if undo(session) => say(format_args!("{} messages are left\n", session.messages().len())),
+        "undo" => say(format_args!("there is no question\n")),
         "clear" => {
             let system = session.messages().iter().take_while(|message| message.role == Role::System);
             let kept: Vec<Message> = system.cloned().collect();

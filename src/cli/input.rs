@@ -469,8 +469,8 @@ impl ModelOptions {
     fn check_machine(&self) {
         if self.hardware.gpu_layers.is_some_and(|layers| layers > 0) && !has_gpu() {
             notice_once(
-                "--gpu-layers means nothing here: this build runs models on the CPU only, \
-                 or has found no GPU; the features cuda, vulkan, rocm and metal build it for one",
+                "--gpu-layers is ignored: this build has no GPU support, or found no GPU; \
+                 build it with the feature cuda, vulkan, rocm or metal",
             );
         }
         if let Some(text) = callwright::engine::llama::slow_build_notice() {

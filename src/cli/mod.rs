@@ -105,7 +105,6 @@ enum Command {
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
-    #[command(hide = true)]
     Man(completions::ManArgs),
 }
 
@@ -156,7 +155,7 @@ fn parse_args(args: Vec<OsString>) -> Result<(Cli, Option<String>), ExitCode> {
     let args = rewritten.args;
     let root = Cli::command();
     let settings = config::Settings::for_args(&args, &root).map_err(|error| report(&error.into()))?;
-    let mut command = run::replays_alone(settings.apply(root));
+    let mut command = with_short_help(run::replays_alone(settings.apply(root)));
     let matches = command.try_get_matches_from_mut(&args);
     matches.and_then(|matches| Cli::from_arg_matches(&matches)).map(|cli| (cli, ignored)).map_err(|mut error| {
         llama_args::suggest(&mut error, &Cli::command(), &args);
@@ -168,6 +167,41 @@ fn parse_args(args: Vec<OsString>) -> Result<(Cli, Option<String>), ExitCode> {
         };
         settings.source(&error, &args).iter().for_each(|text| notice(text));
         ExitCode::from(u8::try_from(code).unwrap_or(USAGE))
+    })
+}
+
+/// The options in the help of `-h`: what most people use. `--help` has all.
+const SHORT: [(&str, &[&str]); 3] = [
+    (
+        "run",
+        &[
+            "tools",
+            "messages",
+            "tool-choice",
+            "model",
+            "template",
+            "format",
+            "ctx",
+            "temp",
+            "max-tokens",
+            "execute",
+            "output",
+        ],
+    ),
+    ("chat", &["tools", "messages", "system", "model", "template", "format", "ctx", "temp", "max-tokens", "yes"]),
+    ("serve", &["model", "host", "port", "api-key-file", "mcp", "template", "format", "ctx", "parallel", "timeout"]),
+];
+
+fn with_short_help(command: clap::Command) -> clap::Command {
+    SHORT.iter().fold(command, |command, (name, shown)| {
+        if command.find_subcommand(name).is_none() {
+            return command;
+        }
+        let hide = |arg: clap::Arg| {
+            let hidden = arg.get_long().is_some_and(|long| !shown.contains(&long));
+            arg.hide_short_help(hidden)
+        };
+        command.mut_subcommand(name, |command| command.mut_args(hide))
     })
 }
 
@@ -227,20 +261,36 @@ fn notice_once(text: &str) {
     }
 }
 
+/// Writes the log to standard error. An option has the program's name in it, as in all other messages.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        screen::stderr().write_all(Front::Program.message(&String::from_utf8_lossy(text)).as_bytes())?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        screen::stderr().flush()
+    }
+}
+
 fn log(verbose: u8) {
     use tracing_subscriber::EnvFilter;
     let default = match verbose {
         0 => "warn",
-        1 => "callwright=debug",
+        1 => "callwright=info",
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(screen::stderr)
+        .with_writer(|| Log)
         // Its colours and what it quotes come in one text.
         .with_ansi(false)
         .without_time()
+        .with_target(verbose > 1)
+        .with_level(verbose > 1)
         // It would report errors of standard error to standard error, and panic.
         .log_internal_errors(false)
         .init();

@@ -365,11 +365,9 @@ impl Facts<'_> {
             let value = format!("{}, {} characters, {tools}", template.name, template.source.chars().count());
             rows.push(("chat template", value));
         }
-        rows.push((
-            "tool calls",
-            callwright::model::tool_format(gguf, None, None)
-                .map_or_else(|| "not known".to_owned(), |choice| choice.describe()),
-        ));
+        let choice = callwright::model::tool_format(gguf, None, None);
+        rows.push(("tool calls", choice.as_ref().map_or_else(|| "not known".to_owned(), |choice| choice.describe())));
+        rows.extend(choice.into_iter().flat_map(|choice| choice.notices).map(|notice| ("", notice)));
         if let Some(features) = cpu_features {
             let features = if features.is_empty() { "the baseline only".to_owned() } else { features.join(" ") };
             rows.push(("llama.cpp uses", features));

@@ -282,7 +282,7 @@ fn open(args: &RunArgs, resumed: Option<&Resumed>) -> Result<(Session, Option<Ag
     session.set_variables(variables);
     for tool in input.tools.iter().filter(|_| args.execute) {
         let policy = &tool.policy;
-        tracing::debug!(tool = tool.name, effect = policy.effect.as_str(), from = %policy.source, "effect");
+        tracing::info!("tool {}: effect {}, from {}", tool.name, policy.effect.as_str(), policy.source);
     }
     session.set_tools(input.tools);
     args.conversation.select(&mut session);
@@ -371,16 +371,6 @@ fn tell(reply: &Reply, session: &Session) {
     if reply.finish_reason == FinishReason::Cancelled {
         notice("interrupted");
     }
-    let usage = &reply.usage;
-    tracing::debug!(
-        prompt_tokens = usage.prompt_tokens,
-        cached_tokens = usage.cached_tokens,
-        completion_tokens = usage.completion_tokens,
-        cost = (usage.cost > 0.0).then_some(usage.cost),
-        prompt_time = ?usage.prompt_time,
-        completion_time = ?usage.completion_time,
-        "usage"
-    );
 }
 
 /// Which limit cut an answer off, and what raises it: in all commands a note, as what was written is there.

@@ -96,7 +96,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>,
     match value.to_str().ok().filter(|text| !text.trim().is_empty() && values.next().is_none()) {
         Some(text) => Ok(Some(text)),
         None => {
-            let message = format!("the header {name} is empty, unreadable or there twice");
+            let message = format!("the header {name} is empty, unreadable or given twice");
             Err(Refusal::new(StatusCode::FORBIDDEN, "bad_header", message))
         }
     }

@@ -118,10 +118,10 @@ impl Pool {
         }
         let names = self.names();
         let meant = match nearest(asked, names.iter().map(String::as_str)) {
-            Some(meant) => format!("; did you mean {meant}?"),
+            Some(meant) => format!(" Did you mean {meant}?"),
             None => String::new(),
         };
-        let message = format!("there is no model {asked:?} here{meant} There are: {}", names.join(", "));
+        let message = format!("This server has no model {asked:?}.{meant} It has: {}", names.join(", "));
         Err(Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message))
     }
 

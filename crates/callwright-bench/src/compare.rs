@@ -25,8 +25,8 @@ pub enum Alone {
 impl Display for Alone {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Alone::Nothing => "nothing like it",
-            Alone::Several => "several like it",
+            Alone::Nothing => "not in the other run",
+            Alone::Several => "several in the other run",
         })
     }
 }

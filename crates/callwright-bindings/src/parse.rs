@@ -136,11 +136,18 @@ impl Stream {
         self.state = State::Ended(match state {
             State::Open(reader) => {
                 let finished = reader.finish(&mut |event| events.push(event))?;
-                with_notices(finished.to_json(), &self.notices)
+                with_notices(with_runnable(finished.to_json()), &self.notices)
             }
             State::Ended(message) => message,
         });
         Ok(events)
+    }
+
+    /// The calls that may be executed: complete ones that fit their tools. None before the end.
+    pub fn runnable_calls(&self) -> Vec<Value> {
+        let State::Ended(message) = &self.state else { return Vec::new() };
+        let calls = message["tool_calls"].as_array().into_iter().flatten();
+        calls.filter(|call| call["runnable"] == true).cloned().collect()
     }
 
     /// The message in OpenAI's form: so far, or with its diagnostics after the end.
@@ -163,6 +170,16 @@ pub fn parse(text: &[u8], tools: Option<Tools>, options: &ParseOptions) -> Resul
         stream.finish()?;
     }
     Ok(stream.message())
+}
+
+/// The message with a flag on each complete call: whether it may be executed, as nothing is wrong with it.
+fn with_runnable(mut message: Value) -> Value {
+    let notes = message["diagnostics"].as_array().into_iter().flatten();
+    let wrong: Vec<Value> = notes.filter(|note| note["kind"] == "problem").map(|note| note["call"].clone()).collect();
+    for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
+        call["runnable"] = json!(!wrong.contains(&call["id"]));
+    }
+    message
 }
 
 /// The message with what was changed of the tools. A departure names the option of these packages.

@@ -104,6 +104,11 @@ impl NativeParser {
         Ok(py.detach(|| self.with(Stream::finish).map(|events| json(&events)))?)
     }
 
+    /// The calls that may be executed, as JSON.
+    fn runnable_calls(&self) -> String {
+        json(&self.with(|stream| stream.runnable_calls()))
+    }
+
     /// The message, as JSON.
     fn message(&self) -> String {
         self.with(|stream| stream.message()).to_string()

@@ -43,6 +43,17 @@ def join(events):
     return joined
 
 
+def test_only_calls_that_fit_their_tools_are_runnable():
+    wrong = '<tool_call>{"name": "get_weather", "arguments": {"days": 2}}</tool_call>'
+    parser = Parser("hermes", TOOLS)
+    parser.feed(HERMES + wrong)
+    assert parser.runnable_calls() == []
+    parser.finish()
+    calls = parser.message["tool_calls"]
+    assert [call["runnable"] for call in calls] == [True, False]
+    assert parser.runnable_calls() == calls[:1]
+
+
 def test_a_whole_text_becomes_a_message():
     message = parse(HERMES, "hermes", TOOLS)
     assert message["role"] == "assistant"

@@ -64,6 +64,8 @@ export interface ToolCall {
   id: string;
   type: "function";
   function: { name: string; arguments: string };
+  /** Whether it may be executed: it is complete and fits its tool. After the end. */
+  runnable?: boolean;
 }
 
 export interface Message {
@@ -85,6 +87,8 @@ export class Parser {
   feed(piece: string | Uint8Array): Event[];
   /** Ends the text, and returns the last events. */
   finish(): Event[];
+  /** The calls that may be executed: complete ones that fit their tools. Empty before the end. */
+  runnableCalls(): ToolCall[];
   /** The message so far; after the end it has the diagnostics. */
   readonly message: Message;
   /** Gives the memory back, if the parser is dropped early. The garbage collector does it later, too. */

@@ -110,6 +110,12 @@ impl Parser {
         Ok(from_json(&json!(events)))
     }
 
+    /// The calls that may be executed.
+    #[wasm_bindgen(js_name = runnableCalls, skip_typescript)]
+    pub fn runnable_calls(&self) -> JsValue {
+        from_json(&json!(self.0.runnable_calls()))
+    }
+
     /// The message so far; after the end it has the diagnostics.
     #[wasm_bindgen(getter, skip_typescript)]
     pub fn message(&self) -> JsValue {

@@ -40,6 +40,17 @@ test("a whole text becomes a message", () => {
   assert.deepEqual(message.diagnostics.map((note) => note.repair.kind), ["value_type"]);
 });
 
+test("only calls that fit their tools are runnable", () => {
+  const wrong = '<tool_call>{"name": "get_weather", "arguments": {"days": 2}}</tool_call>';
+  const parser = new Parser({ format: "hermes", tools });
+  parser.feed(hermes + wrong);
+  assert.deepEqual(parser.runnableCalls(), []);
+  parser.finish();
+  const calls = parser.message.tool_calls;
+  assert.deepEqual(calls.map((call) => call.runnable), [true, false]);
+  assert.deepEqual(parser.runnableCalls(), calls.slice(0, 1));
+});
+
 test("the format is detected", () => {
   assert.equal(parse(hermes, { tools }).format, "hermes");
   assert.equal(parse(hermes).tool_calls.length, 1);

@@ -386,7 +386,7 @@ impl ModelBuilder {
             Ok((written, path, Some(gguf)))
         })?;
         if let Some(about) = entry.about() {
-            tracing::debug!("{about}");
+            tracing::info!("{about}");
         }
         let reads_calls = self.reads_calls;
         if reads_calls {

@@ -90,6 +90,8 @@ pub struct Session {
     /// Whether the reading of calls is prepared.
     pub(crate) preparing: bool,
     pub(crate) notices: Vec<String>,
+    /// Whether the chat template is the model's own.
+    own_template: bool,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,
     /// What was reported already, of this conversation or of the options, and is not to be reported again.
@@ -145,12 +147,15 @@ impl Session {
         let model = engine.model();
         let turns = untrained::Turns::of(&*engine, templates.choose(false));
         let mut notices = prompt::notices(model, &templates);
-        notices.extend(turns.notice(&model.name));
+        // A template from elsewhere says nothing of how the model was trained.
+        let own_template = model.templates.iter().any(|(_, source)| source == templates.choose(false).source());
+        let base = (own_template || model.templates.is_empty()) && turns.is_base();
+        notices.extend(turns.notice(&model.name).filter(|_| base));
         let (writer, tool_notices) = PromptWriter::new(&*engine, templates, format)?;
         Ok(Session {
             engine,
             prompts: Prompts::new(writer),
-            base: turns.is_base(),
+            base,
             turn_markers: turns.missing,
             tools: Arc::default(),
             messages: Arc::default(),
@@ -158,6 +163,7 @@ impl Session {
             recording: Recording::default(),
             preparing: false,
             notices,
+            own_template,
             tool_notices,
             reported: HashSet::new(),
             compiling: Compiling::default(),
@@ -206,7 +212,8 @@ impl Session {
     /// Sets what the model may call.
     pub fn set_tools(&mut self, tools: Tools) {
         if !tools.is_empty() {
-            self.notices.append(&mut self.tool_notices);
+            let about = std::mem::take(&mut self.tool_notices);
+            self.note_of_template(about);
             self.prepare_reader();
         }
         let mut tools = tools;
@@ -215,9 +222,18 @@ impl Session {
         let request = AnswerRequest::new(Vec::new(), Arc::clone(&self.tools), self.options.clone());
         if self.prompts.writer.one_call(&request) {
             let name = self.prompts.writer.template(true).name();
-            self.notices.push(format!("{name}: it writes one call a turn; each answer is held to one call"));
+            let about = format!("{name}: it writes one call a turn; each answer is held to one call");
+            self.note_of_template(vec![about]);
         }
         self.notices.extend(self.prompts.writer.missing_tools(&self.tools, &self.options));
+    }
+
+    /// Notes what a template lacks. That of the model itself is the same in each run, so it is only in the log.
+    fn note_of_template(&mut self, notes: Vec<String>) {
+        match self.own_template {
+            true => notes.iter().for_each(|note| tracing::info!("{note}")),
+            false => self.notices.extend(notes),
+        }
     }
 
     /// Prepares the reading of calls while the weights are loaded and the prompt is read.

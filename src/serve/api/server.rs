@@ -73,7 +73,7 @@ async fn named(server: Arc<super::Server>, id: String, show: Show) -> Result<Jso
     blocking(move || {
         let slot = server.pool.slots().iter().find(|slot| slot.id == id);
         slot.map(|slot| Json(show(&server, slot))).ok_or_else(|| {
-            let message = format!("there is no model {id:?} here; there are: {}", server.pool.names().join(", "));
+            let message = format!("This server has no model {id:?}. It has: {}", server.pool.names().join(", "));
             Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message)
         })
     })

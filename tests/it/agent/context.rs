@@ -44,10 +44,10 @@ fn a_template_that_rewrites_the_past_is_named_once() {
         outcome.notes.iter().filter(|note| note.kind == "context").map(|note| note.message.as_str()).collect();
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        reported[0].starts_with("rewriter.jinja writes the past otherwise once the conversation has gone on"),
+        reported[0].starts_with("rewriter.jinja writes earlier messages in another way when the conversation goes on"),
         "{reported:?}"
     );
-    assert!(reported[0].contains("(\" \" became \":\")"), "{reported:?}");
+    assert!(reported[0].contains("where \" \" became \":\""), "{reported:?}");
 }
 
 fn small(context: usize, texts: &[&str]) -> Session {

@@ -319,7 +319,7 @@ fn what_is_to_be_asked_about_is_asked_about() {
     assert_eq!(answer(Some(false)).unwrap_err().to_string(), "the user did not allow tool to run");
     let nobody = answer(None).unwrap_err();
     assert_eq!(nobody.kind, FailureKind::Refused);
-    assert_eq!(nobody.to_string(), "tool runs only after the user was asked, and nobody can be");
+    assert_eq!(nobody.to_string(), "tool was not run: it needs the user's approval, and there is nobody to ask");
 }
 
 #[test]

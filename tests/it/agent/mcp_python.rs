@@ -245,7 +245,7 @@ fn tools_that_need_confirmation_are_asked_about() {
     assert!(result(&tools, &agent, "add", r#"{"a": 1, "b": 1}"#).is_ok());
     let (kind, message) = failure(&tools, &agent, "fail");
     assert_eq!(kind, FailureKind::Refused);
-    assert_eq!(message, "fail runs only after the user was asked, and nobody can be");
+    assert_eq!(message, "fail was not run: it needs the user's approval, and there is nobody to ask");
     agent.executor.confirm = Some(Box::new(|_| Approval::Given));
     assert_eq!(failure(&tools, &agent, "fail").0, FailureKind::Reported);
 }

@@ -14,6 +14,7 @@ const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.toml"
 fn a_chat_is_saved_undone_and_loaded() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("chat.json");
+    let retried = home.path().join("retried.json");
     let broken = home.path().join("broken.json");
     let lines_file = home.path().join("lines.json");
     std::fs::write(&broken, "[{\"role\": 5, \"content\": \"\"}]").unwrap();
@@ -26,6 +27,8 @@ fn a_chat_is_saved_undone_and_loaded() {
         "/template".to_owned(),
         "/undo".to_owned(),
         "/stats".to_owned(),
+        "/system".to_owned(),
+        "/retry".to_owned(),
         QUESTION.to_owned(),
         "/stats".to_owned(),
         format!("/save {}", file.display()),
@@ -41,6 +44,11 @@ fn a_chat_is_saved_undone_and_loaded() {
         "What's the weather in Beijing \\".to_owned(),
         "tomorrow?".to_owned(),
         format!("/save! {}", lines_file.display()),
+        "/retry".to_owned(),
+        "/system Be brief.".to_owned(),
+        "/system".to_owned(),
+        "/template".to_owned(),
+        format!("/save {}", retried.display()),
         "/quit".to_owned(),
         "never read".to_owned(),
     ];
@@ -60,6 +68,9 @@ fn a_chat_is_saved_undone_and_loaded() {
         "get_weather: Get the weather forecast for a city",
         ", calls as ",
         "there is no question",
+        "there is no system message; /system TEXT sets one",
+        "the system message is set\nBe brief.\n",
+        "<|system|>Be brief.",
         "nothing was generated yet",
         "TOKENS/S",
         "5 messages are in ",
@@ -76,6 +87,11 @@ fn a_chat_is_saved_undone_and_loaded() {
     }
     let asked: Value = serde_json::from_str(&std::fs::read_to_string(&lines_file).unwrap()).unwrap();
     assert_eq!(asked["messages"][5]["content"], "What's the weather in Beijing \ntomorrow?");
+    let retried: Value = serde_json::from_str(&std::fs::read_to_string(&retried).unwrap()).unwrap();
+    assert_eq!(retried["messages"][0]["content"], "Be brief.");
+    let (retried, asked) = (retried["messages"].as_array().unwrap(), asked["messages"].as_array().unwrap());
+    assert_eq!(retried.len(), asked.len() + 1, "the question is there once");
+    assert_eq!(retried[6]["content"], asked[5]["content"]);
     assert!(std::fs::read_to_string(&broken).unwrap().contains("\"role\": 5"), "it was overwritten");
     #[cfg(unix)]
     {
@@ -86,8 +102,13 @@ fn a_chat_is_saved_undone_and_loaded() {
     let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(saved["messages"].as_array().unwrap().len(), 5);
     assert_eq!(saved["tools"][0]["function"]["name"], "get_weather");
-    let history = std::fs::read_to_string(home.path().join("state/callwright/chat_history")).unwrap();
+    let kept = home.path().join("state/callwright/chat_history");
+    let history = std::fs::read_to_string(&kept).unwrap();
     assert!(history.contains(QUESTION) && !history.contains("never read"), "{history}");
+    let mut quiet = callwright(home.path());
+    quiet.env("XDG_STATE_HOME", home.path().join("state")).args(["chat", "--no-history"]);
+    quiet.write_stdin("/tools\n").assert().success();
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), history);
 }
 
 /// `assert_cmd` hands no running process out.

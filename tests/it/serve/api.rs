@@ -698,7 +698,7 @@ fn several_models_are_loaded_when_they_are_asked_for() {
     assert_eq!(server.chat(&with(&weather(), json!({"model": "bundled"}))).json()["model"], "bundled");
     let unknown = server.chat(&with(&weather(), json!({"model": "othr"})));
     assert_eq!(unknown.status, 404);
-    let message = "there is no model \"othr\" here; did you mean other? There are: bundled, other";
+    let message = "This server has no model \"othr\". Did you mean other? It has: bundled, other";
     assert_eq!(unknown.json()["error"]["message"], message);
     assert!(server.home.path().exists());
 }

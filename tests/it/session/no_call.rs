@@ -91,8 +91,8 @@ fn a_base_model_is_named_and_its_turn_ends_at_a_marker_in_plain_text() {
     let answer = "It is warm.<|im_end|>\n<|im_start|>user\nAnd tomorrow?<|im_end|>";
     let mut session = base(answer, Some(ChatTemplate::builtin("chatml").unwrap().unwrap()));
     let notice = "base is probably a base model, which was not trained to answer questions or to call tools: the markers \
-                  <|im_end|> and <|im_start|> of the chat template are no tokens of its vocabulary; an instruct model \
-                  does both";
+                  <|im_end|> and <|im_start|> of the chat template are no tokens of its vocabulary; use the instruct \
+                  version of the model (its name ends with -Instruct, -it or -chat)";
     assert!(session.notices().iter().any(|said| said == notice), "{:?}", session.notices());
     let reply = session.ask("How warm is it?").unwrap();
     assert_eq!((reply.message.content.as_str(), reply.finish_reason), ("It is warm.", FinishReason::Stop));

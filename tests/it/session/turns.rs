@@ -186,7 +186,7 @@ fn a_call_in_another_format_is_read_or_reported() {
         (reply.calls.len(), reply.notes.into_iter().map(|note| note.message).collect::<Vec<_>>())
     };
     let nothing = (0, Vec::<String>::new());
-    let repaired = "byte 0: repaired another form than the format's".to_owned();
+    let repaired = "byte 0: read a call in another form than the format's".to_owned();
     let said = "byte 0: the call of clock is in another form: hermes; the format hermes fits it (`ModelBuilder::format` sets it)".to_owned();
     assert_eq!(answer(foreign, true, OtherForms::Read), (1, vec![repaired, said]));
     let said = "byte 0: what looks like a call of clock is text, as it is in another form: hermes; the format hermes fits it (`ModelBuilder::format` sets it)";

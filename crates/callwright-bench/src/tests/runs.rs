@@ -293,9 +293,9 @@ fn runs_are_compared_case_by_case() {
     assert_eq!(
         reported(&comparisons),
         [
-            "temp 0 → nothing like it: 0 cases the same",
+            "temp 0 → not in the other run: 0 cases the same",
             "temp 1 → temp 1: 120 cases the same",
-            "nothing like it → temp 2: 0 cases the same",
+            "not in the other run → temp 2: 0 cases the same",
         ]
     );
     let apart = make(&folder.path().join("apart"), &suite, &[3.0, 4.0], 3, 8, None);

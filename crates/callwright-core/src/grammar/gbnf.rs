@@ -258,7 +258,7 @@ impl Reader<'_> {
             let begin = self.at;
             let Some(name) = self.word() else { return Err(self.expected("the name of a rule")) };
             if rules.iter().any(|rule| rule.name == name) {
-                return Err(error(self.text, begin, format!("the rule {name:?} is there twice")));
+                return Err(error(self.text, begin, format!("the rule {name:?} is defined twice")));
             }
             self.space(false);
             if !self.take("::=") {

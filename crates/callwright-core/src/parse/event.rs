@@ -193,6 +193,41 @@ impl RepairKind {
             RepairKind::OtherForm => "another form than the format's",
         }
     }
+
+    /// What was done, in words that can follow "byte 5:".
+    pub fn done(self) -> &'static str {
+        match self {
+            RepairKind::MissingEndMarker => "added the missing end marker of the call",
+            RepairKind::DoubledMarker => "dropped a marker that was written twice",
+            RepairKind::NearMissMarker => "read a marker that is not written exactly",
+            RepairKind::CodeFence => "removed the code fence around the call",
+            RepairKind::StrayText => "dropped text between the markers that is not part of the call",
+            RepairKind::SeveralCalls => "separated calls that are between one pair of markers",
+            RepairKind::TrailingComma => "dropped a comma before a closing bracket",
+            RepairKind::MissingComma => "added a missing comma between two members",
+            RepairKind::DuplicateKey => "used the last value of a key that occurs twice",
+            RepairKind::SingleQuotes => "read a string in single quotes as one in double quotes",
+            RepairKind::UnquotedKey => "added the missing quotes around a key",
+            RepairKind::UnquotedString => "added the missing quotes around a string",
+            RepairKind::UnescapedControl => "escaped a control character, such as a line break, in a string",
+            RepairKind::UnescapedQuote => "escaped a quote in a string",
+            RepairKind::InvalidEscape => "replaced an escape that JSON does not have",
+            RepairKind::MissingBrackets => "added missing brackets, quotes or tags",
+            RepairKind::OtherQuotes => "read a string in other quotes than the format's",
+            RepairKind::OtherPunctuation => "read other punctuation as JSON's, such as = for a colon",
+            RepairKind::PythonLiteral => "read True, False or None as true, false or null",
+            RepairKind::PositionalArgument => "named an argument without a name after the parameter in its place",
+            RepairKind::ArgumentsAsString => "read arguments that are written as a string",
+            RepairKind::JsonArguments => "read arguments that are written as JSON",
+            RepairKind::ExtraWrapping => "removed one level of wrapping around the call",
+            RepairKind::KeyAlias => "read a key with another name, such as parameters for arguments",
+            RepairKind::ValueType => "changed a value to the type in the tool's schema",
+            RepairKind::EmptyArgument => "dropped an optional argument whose value is empty",
+            RepairKind::ToolName => "changed the name to that of a tool, which is written in another way",
+            RepairKind::TagInValue => "kept a tag of the format as text of a value",
+            RepairKind::OtherForm => "read a call in another form than the format's",
+        }
+    }
 }
 
 /// An irregularity in the model's text that is neither markup nor repaired, with its place.

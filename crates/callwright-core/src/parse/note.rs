@@ -35,7 +35,7 @@ impl Note {
 pub fn notes(parsed: &Parsed) -> Vec<Note> {
     let repairs = parsed.repairs.iter().map(|repair| Note {
         repair: Some(repair.clone()),
-        ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
+        ..Note::plain("repair", format!("byte {}: {}", repair.range.start, repair.kind.done()))
     });
     let diagnostics = parsed.diagnostics.iter().map(|diagnostic| {
         let mut message = diagnostic.to_string();

@@ -360,6 +360,8 @@ impl Text {
 
     /// Markup here that is neither a call nor the end of anything.
     pub(crate) fn markup_here(&mut self) {
+        // No character goes on after it.
+        self.utf8.end(&mut self.content);
         (self.at_markup, self.markup_since) = (true, true);
         self.seam = self.content.len() + self.blank.len();
         self.blank_seam = self.blank.len();

@@ -46,7 +46,10 @@ fn is_zero(count: &usize) -> bool {
 impl fmt::Display for Notice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if self.path.is_empty() { String::new() } else { format!(" at {}", self.path) };
-        write!(f, "tool {:?}: {:?}{place}: {}", self.tool, self.keyword, self.message)?;
+        match self.change {
+            Change::LeftOut => write!(f, "tool {:?} is left out: {}", self.tool, self.message)?,
+            _ => write!(f, "tool {:?}: {:?}{place}: {}", self.tool, self.keyword, self.message)?,
+        }
         match self.more {
             0 => {}
             1 => write!(f, " (and in 1 other place)")?,

@@ -79,7 +79,7 @@ impl Tools {
             });
             if let Err((keyword, message, instead, error)) = entered {
                 notices.list.retain(|notice| notice.change != Change::Renamed);
-                notices.left_out(&keyword, format!("the tool is left out: {message}"), instead);
+                notices.left_out(&keyword, message.clone(), instead);
                 first.get_or_insert_with(|| error.unwrap_or_else(|| Error::new(ErrorKind::Tools, message)));
             }
             tools.notices.append(&mut notices.list);
@@ -142,8 +142,8 @@ impl Toml<'_> {
             if let Err(error) = self.one(item, &path, &mut tools, &mut notices) {
                 let line = Location::of_offset(self.text, item.span().start).line.unwrap_or(1);
                 notices.list.retain(|notice| notice.change != Change::Renamed);
-                let message = format!("the tool in line {line} is left out: {}", error.message());
-                notices.left_out("tool", message, error.hint_text().unwrap_or("write it as the message says"));
+                let message = format!("line {line}: {}", error.message());
+                notices.left_out("tool", message, error.hint_text().unwrap_or("correct this line"));
                 first.get_or_insert(error);
             }
             tools.notices.append(&mut notices.list);

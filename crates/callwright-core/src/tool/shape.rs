@@ -168,8 +168,8 @@ pub(super) fn tool(found: &Found<'_>, notices: &mut Notices, taken: &dyn Fn(&str
 /// The model's name for the tool, if it is not the tool's own.
 pub(super) fn alias(own: &str, notices: &mut Notices, taken: &dyn Fn(&str) -> bool) -> Option<String> {
     let alias = name::for_model(own, taken)?;
-    let message = format!("the model calls it {alias:?}; calls that are read have its own name");
-    let instead = "a name of at most 64 letters, digits, _, - and . needs no other";
+    let message = format!("the model is shown the name {alias:?}, and its calls of that name get the tool's own");
+    let instead = "to avoid this, use at most 64 letters, digits, _, - and .";
     notices.add(super::Change::Renamed, "", "name", message, instead);
     Some(alias)
 }

@@ -280,7 +280,7 @@ fn fuzz(targets: &[Target]) {
 
 /// Texts whose result once depended on how they were split, or that were read again and again: the folder of their
 /// format, and the text.
-const FOUND: [(&str, &[u8]); 11] = [
+const FOUND: [(&str, &[u8]); 12] = [
     // A quoted section without an end was weighed again each time.
     (
         "untagged",
@@ -304,6 +304,8 @@ const FOUND: [(&str, &[u8]); 11] = [
     ("python", b"<call>n(c=\"\\(=\"\"\"a\""),
     // Text that was held with a quoted marker was read again for ever.
     ("fenced", b"<|call|>\\ud83don<|sep|>f\n`<|end|>\n``json\n{\"a<|calls|>\"\xff 1}<|end|>\n"),
+    // Half a character before markup counted as none in the place of the call after it.
+    ("pythonic", b"<thi I thought of \xca\n <|py_end|> ```json\nplan(city=\"null,\n</thin\\k>It is s"),
     // The beginning of a code fence was held with the marker or the bracket after it.
     ("pythonic", b"The page ends w\xcath:\n> See [no] ``(\nplan(city=\"LA\"),\n"),
     ("fenced", b"ends with:\n> <|call|>f<|sep|>f\n><|calls_end|> ``<|calls|>`json\n> {\"a\": 1}<|end|>\n>s \nThis is an attack"),

@@ -20,7 +20,7 @@ from . import _native
 from ._native import CallwrightError, __version__
 
 if TYPE_CHECKING:
-    from .types import Event, Format, Message, Report, Source, Tools
+    from .types import Event, Format, Message, Report, Source, ToolCall, Tools
 
 __all__ = [
     "CallwrightError",
@@ -109,6 +109,10 @@ class Parser:
     def finish(self) -> List[Event]:
         """Ends the text, and returns the last events."""
         return cast("List[Event]", _json.loads(self._native.finish()))
+
+    def runnable_calls(self) -> List[ToolCall]:
+        """The calls that may be executed: complete ones that fit their tools. Empty before the end."""
+        return cast("List[ToolCall]", _json.loads(self._native.runnable_calls()))
 
     @property
     def message(self) -> Message:

@@ -101,12 +101,16 @@ class Function(TypedDict):
     arguments: str
 
 
-class ToolCall(TypedDict):
-    """A call, as in OpenAI's responses."""
-
+class _ToolCall(TypedDict):
     id: str
     type: Literal["function"]
     function: Function
+
+
+class ToolCall(_ToolCall, total=False):
+    """A call, as in OpenAI's responses; after the end of the text with a flag: whether it may be executed."""
+
+    runnable: bool
 
 
 class _Diagnostic(TypedDict):

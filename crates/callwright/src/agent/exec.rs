@@ -415,7 +415,7 @@ pub(crate) fn refusal(call: &ToolCall, approval: Approval) -> Option<Failure> {
         Approval::Given | Approval::Assumed => return None,
         Approval::Denied(None) => format!("the user did not allow {name} to run"),
         Approval::Denied(Some(reason)) => format!("the user did not allow {name} to run: {reason}"),
-        Approval::Undecided => format!("{name} runs only after the user was asked, and nobody can be"),
+        Approval::Undecided => format!("{name} was not run: it needs the user's approval, and there is nobody to ask"),
     };
     Some(Failure::new(FailureKind::Refused, message))
 }

@@ -137,7 +137,12 @@ impl LlamaEngine {
         // Without weights there is nothing that they change.
         let adapters = if options.vocabulary_only { &[][..] } else { &options.lora };
         let model = Arc::new(Weights::new(model, adapters)?);
-        tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
+        let (name, seconds, count) = (&info.name, started.elapsed().as_secs_f64(), threads.decode());
+        match options.vocabulary_only {
+            true => tracing::debug!("loaded the vocabulary of {name} in {seconds:.2} s"),
+            false => tracing::info!("loaded {name} in {seconds:.2} s; threads: {count}"),
+        }
+        tracing::debug!("llama.cpp uses {}", cpu_features().join(" "));
         Ok(LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) })
     }
 

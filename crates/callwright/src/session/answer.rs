@@ -51,6 +51,7 @@ impl Session {
         if let Some(message) = self.no_call(&request, &reply) {
             reply.notes.push(Note::plain("no_call", message));
         }
+        log(&request, &reply);
         Ok(reply)
     }
 
@@ -236,6 +237,35 @@ impl Session {
         read.write(guides, &mut |_: &[u8], _: bool| ControlFlow::Continue(()))?;
         Ok(decision.found().filter(|_| !decision.is_open()))
     }
+}
+
+/// Says in the log how an answer came about; nothing of what was written.
+fn log(request: &AnswerRequest, reply: &Reply) {
+    let (usage, options) = (&reply.usage, &request.options);
+    let seconds = usage.prompt_time.as_secs_f64();
+    tracing::info!(
+        "prompt: {} tokens, {} of them from the cache, {seconds:.2} s; {} tools",
+        usage.prompt_tokens,
+        usage.cached_tokens,
+        request.shown_tools().map_or(0, |tools| tools.len())
+    );
+    if let Some(found) = &reply.call_probability {
+        let threshold = options.call_threshold.map_or("no threshold".to_owned(), |least| format!("threshold {least}"));
+        let decided = match reply.decided {
+            Some(Decided::Call) => "it has to be a call",
+            Some(Decided::Text) => "it has to be text",
+            None => "the model chooses",
+        };
+        tracing::info!("decision: a call has the probability {:.3}; {threshold}; {decided}", found.value());
+    }
+    let (tokens, seconds) = (usage.completion_tokens, usage.completion_time.as_secs_f64());
+    let speed = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+    let ended = serde_json::json!(reply.finish_reason);
+    tracing::info!(
+        "answer: {tokens} tokens, {seconds:.2} s, {speed:.0} tokens a second; {} calls; finish_reason {}",
+        reply.calls.len(),
+        ended.as_str().unwrap_or_default()
+    );
 }
 
 /// An answer that was generated and read.

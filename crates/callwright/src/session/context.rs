@@ -172,12 +172,12 @@ impl Prompts {
             token.map_or_else(String::new, |token| String::from_utf8_lossy(engine.token_bytes(*token)).into_owned())
         };
         Some(format!(
-            "{} writes the past otherwise once the conversation has gone on: from token {same} on ({:?} became {:?}) {} \
-             tokens are decoded again",
+            "{} writes earlier messages in another way when the conversation goes on, so {} tokens are read again, from \
+             token {same} on, where {:?} became {:?}",
             self.writer.template(with_tools).name(),
+            cached.len() - same,
             text(cached.get(same)),
             text(written.tokens.get(same)),
-            cached.len() - same
         ))
     }
 

@@ -122,7 +122,9 @@ impl PromptWriter {
         let template = templates.choose(true);
         let is_token = |text: &str| untrained::is_token(engine, text);
         let clues = Clues { architecture: &model.architecture, is_token: Some(&is_token) };
-        let Choice { format, writes, origin, mut notices, .. } = format_for(template, format, clues)?;
+        let choice = format_for(template, format, clues)?;
+        tracing::info!("tools and calls: {}", choice.describe());
+        let Choice { format, writes, origin, mut notices, .. } = choice;
         if templates.is_built_in() && origin == Origin::Default {
             // The notice of the session says so.
             notices.clear();

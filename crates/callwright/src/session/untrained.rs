@@ -87,7 +87,8 @@ impl Turns {
         let (subject, are) = listed(&self.missing).filter(|_| self.is_base())?;
         Some(format!(
             "{name} is probably a base model, which was not trained to answer questions or to call tools: {subject} of \
-             the chat template {are} of its vocabulary; an instruct model does both"
+             the chat template {are} of its vocabulary; use the instruct version of the model (its name ends with \
+             -Instruct, -it or -chat)"
         ))
     }
 }
