@@ -127,7 +127,9 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     if setup.format.as_ref().is_none_or(|f| f.section.is_none() && f.reasoning.is_none() && f.markup.is_empty()) {
         let content = solid(&parsed.content);
         // A marker that was read, with a mistake, is text if it turns out to be only named.
-        let expected = [true, false].map(|near| solid(&outside(setup, input, parsed, near)));
+        // A comma between a call in the format and one in another form may be either.
+        let expected = [(true, true), (true, false), (false, true), (false, false)]
+            .map(|(near, commas)| solid(&outside(setup, input, parsed, near, commas)));
         assert!(expected.contains(&content), "what is in no call is text: {content:?} is none of {expected:?}");
     }
     for call in parsed.to_json()["tool_calls"].as_array().into_iter().flatten() {
@@ -142,16 +144,17 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     }
 }
 
-/// The text that is in no call, without markup; with `near`, markers with a mistake are markup as well.
-fn outside(setup: &Setup, input: &[u8], parsed: &Parsed, near: bool) -> String {
+/// The text that is in no call, without markup; with `near`, markers with a mistake are markup as well, and with `commas`,
+/// those before a call in another form are text.
+fn outside(setup: &Setup, input: &[u8], parsed: &Parsed, near: bool, commas: bool) -> String {
     let kept = without_markup(input, parsed, near);
     let (mut outside, mut end) = (Vec::new(), 0);
     for call in &parsed.calls {
-        outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0, parsed));
+        outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0, parsed, commas));
         outside.push(b'\n');
         end = call.range.end;
     }
-    outside.extend_from_slice(text_after_call(setup, &kept[end..], end > 0, parsed));
+    outside.extend_from_slice(text_after_call(setup, &kept[end..], end > 0, parsed, commas));
     String::from_utf8_lossy(&outside).into_owned()
 }
 
@@ -173,8 +176,8 @@ fn without_markup(input: &[u8], parsed: &Parsed, near: bool) -> Vec<u8> {
 }
 
 /// The text between two calls, or after the last one. A comma in it separates calls without markers.
-fn text_after_call<'a>(setup: &Setup, text: &'a [u8], after: bool, parsed: &Parsed) -> &'a [u8] {
-    let other = parsed.repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm);
+fn text_after_call<'a>(setup: &Setup, text: &'a [u8], after: bool, parsed: &Parsed, commas: bool) -> &'a [u8] {
+    let other = !commas && parsed.repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm);
     let marked = setup.format.as_ref().is_none_or(|format| format.start.is_some()) && !other;
     let separator = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b';');
     if after && !marked && text.iter().all(separator) { b"" } else { text }
