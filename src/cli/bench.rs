@@ -11,13 +11,13 @@ use callwright::{Error, ErrorKind};
 use callwright_bench::compare::{Comparison, compare, compare_within};
 use callwright_bench::directory::RunDirectory;
 use callwright_bench::report;
-use callwright_bench::suite::EXAMPLE;
+use callwright_bench::suite::{EXAMPLE, EXAMPLE_TURNS};
 use callwright_bench::summary::{Summary, rescored};
 use callwright_bench::verdict::sentence;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Measure how reliably models call tools
 #[derive(Args)]
@@ -74,6 +74,9 @@ enum Command {
     Init {
         /// Write the suite to this file
         file: PathBuf,
+        /// Write cases of several turns, and beside them a .toml file of what their tools do
+        #[arg(long)]
+        multi_turn: bool,
     },
     Score(ScoreArgs),
     Calibrate(Box<CalibrateArgs>),
@@ -86,7 +89,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
         Some(Command::Score(args)) => bench_score::run(args),
         Some(Command::Calibrate(args)) => bench_calibrate::run(*args),
         Some(Command::Merge(args)) => bench_merge::run(args),
-        Some(Command::Init { file }) => init(&file),
+        Some(Command::Init { file, multi_turn }) => init(&file, multi_turn),
         Some(Command::Compare { a, b, json }) => {
             let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);
             let comparisons = b.as_ref().map_or_else(|| compare_within(&a), |b| compare(&a, b))?;
@@ -113,7 +116,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
     }
 }
 
-pub fn open(path: &std::path::Path) -> Result<RunDirectory> {
+pub fn open(path: &Path) -> Result<RunDirectory> {
     let run = RunDirectory::open(path)?;
     run.notices.iter().for_each(|text| notice(text));
     Ok(run)
@@ -139,14 +142,24 @@ pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn init(file: &std::path::Path) -> Result<u8> {
-    let made = std::fs::File::create_new(file).and_then(|mut made| made.write_all(EXAMPLE.as_bytes()));
-    made.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Error::new(ErrorKind::Suite, format!("{} exists already", file.display())).hint("name another file")
-        }
-        _ => Error::io("write", file, &error),
-    })?;
+fn init(file: &Path, multi_turn: bool) -> Result<u8> {
+    let write = |file: &Path, text: &str| {
+        let made = std::fs::File::create_new(file).and_then(|mut made| made.write_all(text.as_bytes()));
+        made.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Error::new(ErrorKind::Suite, format!("{} exists already", file.display())).hint("name another file")
+            }
+            _ => Error::io("write", file, &error),
+        })
+    };
+    if multi_turn {
+        let (world, [example, text]) = (file.with_extension("toml"), EXAMPLE_TURNS);
+        let cases = example.replace("WORLD", &world.file_name().unwrap_or_default().to_string_lossy());
+        write(file, &cases)?;
+        write(&world, text)?;
+    } else {
+        write(file, EXAMPLE)?;
+    }
     writeln!(screen::data(), "{}: edit it, then callwright bench --suite {0}", file.display())?;
     Ok(DONE)
 }
