@@ -7,9 +7,11 @@ use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
 use super::{DONE, notice, screen};
 use anyhow::Result;
+use callwright::files::Readers;
 use callwright::{Error, ErrorKind};
 use callwright_bench::compare::{Comparison, compare, compare_within};
 use callwright_bench::directory::RunDirectory;
+use callwright_bench::export::{Export, export};
 use callwright_bench::report;
 use callwright_bench::suite::{EXAMPLE, EXAMPLE_TURNS};
 use callwright_bench::summary::{Summary, rescored};
@@ -78,6 +80,21 @@ enum Command {
         #[arg(long)]
         multi_turn: bool,
     },
+    /// Write the failed answers of a run as training data, each with the right answer; one of five cases is kept for measuring
+    #[command(after_help = "Example:\n  callwright bench export first --pairs pairs.jsonl --test test.jsonl")]
+    Export {
+        /// Use the run in this directory
+        run: PathBuf,
+        /// Write pairs of the right answer and the model's own, for DPO, to FILE
+        #[arg(long, value_name = "FILE", required_unless_present_any = ["chat", "test"])]
+        pairs: Option<PathBuf>,
+        /// Write conversations that end in the right answer, for SFT, to FILE
+        #[arg(long, value_name = "FILE")]
+        chat: Option<PathBuf>,
+        /// Write the cases that are kept for measuring to FILE, a suite
+        #[arg(long, value_name = "FILE")]
+        test: Option<PathBuf>,
+    },
     Score(ScoreArgs),
     Calibrate(Box<CalibrateArgs>),
     Merge(MergeArgs),
@@ -90,6 +107,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
         Some(Command::Calibrate(args)) => bench_calibrate::run(*args),
         Some(Command::Merge(args)) => bench_merge::run(args),
         Some(Command::Init { file, multi_turn }) => init(&file, multi_turn),
+        Some(Command::Export { run, pairs, chat, test }) => write_export(&run, [pairs, chat, test]),
         Some(Command::Compare { a, b, json }) => {
             let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);
             let comparisons = b.as_ref().map_or_else(|| compare_within(&a), |b| compare(&a, b))?;
@@ -161,6 +179,29 @@ fn init(file: &Path, multi_turn: bool) -> Result<u8> {
         write(file, EXAMPLE)?;
     }
     writeln!(screen::data(), "{}: edit it, then callwright bench --suite {0}", file.display())?;
+    Ok(DONE)
+}
+
+/// Writes training data to those of the files for pairs, conversations and kept cases that are named.
+fn write_export(run: &Path, files: [Option<PathBuf>; 3]) -> Result<u8> {
+    let run = open(run)?;
+    tell_lacking(&run);
+    let Export { pairs, chat, test, unknown } = export(&Summary::new(&run)?);
+    let text = |lines: &[Value]| lines.iter().map(ToString::to_string).collect();
+    let parts: [(&str, Vec<String>); 3] =
+        [("pairs", text(&pairs)), ("conversations", text(&chat)), ("cases for measuring", test)];
+    for (file, (what, lines)) in files.into_iter().zip(parts) {
+        let Some(file) = file else { continue };
+        let whole: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        callwright::files::write(&file, whole.as_bytes(), Readers::Owner)
+            .map_err(|error| Error::io("write", &file, &error))?;
+        writeln!(screen::data(), "{}: {} {what}", file.display(), lines.len())?;
+    }
+    if unknown > 0 {
+        notice(&format!(
+            "{unknown} failed answers are left out: neither the suite nor another answer has the right one"
+        ));
+    }
     Ok(DONE)
 }
 

@@ -19,6 +19,7 @@ pub mod compare;
 pub mod configuration;
 pub mod directory;
 pub mod exact;
+pub mod export;
 pub mod outcome;
 pub mod report;
 pub mod run;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use world::{World, differences, same};
 
 const KEYS: [&str; 8] = ["id", "category", "cluster", "world", "turns", "tools", "bfcl", "approve"];
-const CHECKS: [&str; 8] = ["calls", "changes", "never", "state", "text", "no_text", "may_give_up", "user"];
+const CHECKS: [&str; 9] = ["calls", "changes", "tried", "never", "state", "text", "no_text", "may_give_up", "user"];
 
 /// What a case of several turns is about.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ pub(crate) struct Checks {
     pub calls: Vec<Wanted>,
     /// The calls that change something, in any order: exactly these.
     pub changes: Option<Vec<Wanted>>,
+    /// Calls that the model has to write, also where they are denied or fail.
+    pub tried: Vec<Wanted>,
     /// Calls that must not be executed.
     pub never: Vec<Wanted>,
     /// All that is different from the beginning, by JSON pointer; null is for what is gone.
@@ -233,6 +235,9 @@ impl std::fmt::Display for Checks {
                 format!("exactly the changes {}", list(changes))
             });
         }
+        if !self.tried.is_empty() {
+            parts.push(format!("tries {}", list(&self.tried)));
+        }
         if !self.never.is_empty() {
             parts.push(format!("never {}", list(&self.never)));
         }
@@ -290,13 +295,16 @@ impl Environment for Played {
         let wrong = |turn: usize| {
             let calls: Vec<&Made> = self.made.iter().filter(|made| made.turn == turn).collect();
             let after = self.states.get(turn + 1).unwrap_or(&self.state);
-            self.careless(turn).or_else(|| self.unmet(&self.parts[turn], &calls, after))
+            let checks = &self.parts[turn];
+            self.careless(turn)
+                .or_else(|| self.unmet(checks, &calls, after))
+                .or_else(|| untried(checks, &turns[turn..=turn]))
         };
         let all: Vec<&Made> = self.made.iter().collect();
         let at = |turn: usize| move |(outcome, detail)| (outcome, Some(turn), detail);
         let deed = (0..turns.len()).find_map(|turn| wrong(turn).map(at(turn)));
-        let deed = deed
-            .or_else(|| self.unmet(&self.checks, &all, &self.state).map(|(outcome, detail)| (outcome, None, detail)));
+        let whole = || self.unmet(&self.checks, &all, &self.state).or_else(|| untried(&self.checks, turns));
+        let deed = deed.or_else(|| whole().map(|(outcome, detail)| (outcome, None, detail)));
         let last = turns.len().saturating_sub(1);
         let made = deed.is_none() && turns.len() == self.parts.len();
         let said = turns.iter().enumerate().find_map(|(index, turn)| {
@@ -387,6 +395,19 @@ impl Played {
         let wrong = differences(state, &expected);
         (!wrong.is_empty()).then(|| (Outcome::WrongState, wrong.join("; ")))
     }
+}
+
+/// The call that the model has to write and has not.
+fn untried(checks: &Checks, turns: &[Turn]) -> Option<(Outcome, String)> {
+    let messages = || turns.iter().filter_map(|turn| turn.messages.as_array()).flatten();
+    let written = |wanted: &Wanted| {
+        messages().filter_map(|message| message["tool_calls"].as_array()).flatten().any(|call| {
+            let arguments = call["function"]["arguments"].as_str().and_then(|text| serde_json::from_str(text).ok());
+            wanted.is(call["function"]["name"].as_str().unwrap_or_default(), &arguments.unwrap_or_default())
+        })
+    };
+    let missing = checks.tried.iter().find(|wanted| !written(wanted))?;
+    Some((Outcome::MissingCall, format!("{missing} was not tried")))
 }
 
 /// What is wrong with how a turn ended, and with its last answer. `whole` are the checks of the case, at its end.
@@ -500,6 +521,7 @@ fn checks(members: &[(String, Exact)], others: &[&str]) -> Result<Checks> {
         match key.as_str() {
             "calls" => read.calls = one.calls,
             "changes" => read.changes = one.changes,
+            "tried" => read.tried = one.tried,
             "never" => read.never = one.never,
             "state" => read.state = one.state,
             "text" => read.text = one.text,

@@ -135,7 +135,9 @@ impl World {
 
     /// Checks that the calls of a check are of these tools.
     pub(super) fn check(&self, checks: &Checks) -> Result<()> {
-        for wanted in checks.calls.iter().chain(checks.changes.iter().flatten()).chain(&checks.never) {
+        for wanted in
+            checks.calls.iter().chain(checks.changes.iter().flatten()).chain(&checks.never).chain(&checks.tried)
+        {
             let tool = self.tools.get(&wanted.name).ok_or_else(|| {
                 let error = wrong(format!("{:?} is none of the world's tools", wanted.name));
                 hinted(error, &wanted.name, self.tools.iter().map(|tool| tool.name.as_str()))

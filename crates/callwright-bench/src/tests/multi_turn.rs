@@ -137,6 +137,7 @@ fn a_task_is_judged_by_its_calls_its_state_and_its_text() {
             json!([[call("look", "")]]),
             "forbidden_call turn - look() was executed, and must not be",
         ),
+        (r#""tried": ["remove"]"#, json!([[call("look", "")]]), "missing_call turn - remove() was not tried"),
         (
             r#""calls": ["look", "lock"]"#,
             json!([[lock(), call("look", "")]]),
@@ -263,7 +264,12 @@ fn what_a_task_names_solves_it() {
                     environment.call(&wanted.name, &arguments).unwrap();
                 }
                 let says: Vec<&str> = part.checks.text.iter().chain(&whole.text).map(String::as_str).collect();
-                turns.push(Turn { messages: json!([{"role": "assistant", "content": says.join(" ")}]), ..ended() });
+                let tried = part.checks.tried.iter().chain(&whole.tried).map(|wanted| {
+                    json!({"function": {"name": wanted.name, "arguments": Value::from(wanted.arguments.clone()).to_string()}})
+                });
+                let said =
+                    json!({"role": "assistant", "content": says.join(" "), "tool_calls": tried.collect::<Vec<_>>()});
+                turns.push(Turn { messages: json!([said]), ..ended() });
             }
             let judged = environment.verdict(&turns).unwrap();
             assert_eq!((judged.outcome, judged.detail.as_str()), (Outcome::Correct, ""), "{}", case.id);
