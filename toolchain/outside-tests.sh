@@ -21,10 +21,12 @@ outside() {
 # Absolute: a test runs in its package's folder.
 CALLWRIGHT_CONFORMANCE=$(realpath -m "${CALLWRIGHT_CONFORMANCE:-../shared/conformance}")
 CALLWRIGHT_BFCL=$(realpath -m "${CALLWRIGHT_BFCL:-../shared/bfcl}")
-export CALLWRIGHT_CONFORMANCE CALLWRIGHT_BFCL
+CALLWRIGHT_BFCL_EVAL=$(realpath -m "${CALLWRIGHT_BFCL_EVAL:-target/bfcl}")
+export CALLWRIGHT_CONFORMANCE CALLWRIGHT_BFCL CALLWRIGHT_BFCL_EVAL
 
 outside conformance "CALLWRIGHT_CONFORMANCE names no folder with the conformance data" test -e "$CALLWRIGHT_CONFORMANCE/renders.jsonl"
 outside bfcl "CALLWRIGHT_BFCL names no folder with BFCL's data" test -e "$CALLWRIGHT_BFCL/verdicts.jsonl"
+outside leaderboard_turns "the package bfcl-eval is not in target/bfcl; make bfcl fetches it" test -d "$CALLWRIGHT_BFCL_EVAL/bfcl_eval"
 outside browser "neither chromium nor google-chrome is installed" sh -c 'command -v chromium || command -v chromium-browser || command -v google-chrome'
 outside python "Python 3 is not installed" command -v python3
 outside real_model "SmolLM2-135M is not in the hub's cache; make real-models fetches it" toolchain/real_models.py --only-check smollm2-135m

@@ -7,17 +7,19 @@ use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
 use super::{DONE, notice, screen};
 use anyhow::Result;
+use callwright::files::Readers;
 use callwright::{Error, ErrorKind};
 use callwright_bench::compare::{Comparison, compare, compare_within};
 use callwright_bench::directory::RunDirectory;
+use callwright_bench::export::{Export, export};
 use callwright_bench::report;
-use callwright_bench::suite::EXAMPLE;
+use callwright_bench::suite::{EXAMPLE, EXAMPLE_TURNS};
 use callwright_bench::summary::{Summary, rescored};
 use callwright_bench::verdict::sentence;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Measure how reliably models call tools
 #[derive(Args)]
@@ -74,6 +76,24 @@ enum Command {
     Init {
         /// Write the suite to this file
         file: PathBuf,
+        /// Write cases of several turns, and beside them a .toml file of what their tools do
+        #[arg(long)]
+        multi_turn: bool,
+    },
+    /// Write the failed answers of a run as training data, each with the right answer; one of five cases is kept for measuring
+    #[command(after_help = "Example:\n  callwright bench export first --pairs pairs.jsonl --test test.jsonl")]
+    Export {
+        /// Use the run in this directory
+        run: PathBuf,
+        /// Write pairs of the right answer and the model's own, for DPO, to FILE
+        #[arg(long, value_name = "FILE", required_unless_present_any = ["chat", "test"])]
+        pairs: Option<PathBuf>,
+        /// Write conversations that end in the right answer, for SFT, to FILE
+        #[arg(long, value_name = "FILE")]
+        chat: Option<PathBuf>,
+        /// Write the cases that are kept for measuring to FILE, a suite
+        #[arg(long, value_name = "FILE")]
+        test: Option<PathBuf>,
     },
     Score(ScoreArgs),
     Calibrate(Box<CalibrateArgs>),
@@ -86,7 +106,8 @@ pub fn run(args: BenchArgs) -> Result<u8> {
         Some(Command::Score(args)) => bench_score::run(args),
         Some(Command::Calibrate(args)) => bench_calibrate::run(*args),
         Some(Command::Merge(args)) => bench_merge::run(args),
-        Some(Command::Init { file }) => init(&file),
+        Some(Command::Init { file, multi_turn }) => init(&file, multi_turn),
+        Some(Command::Export { run, pairs, chat, test }) => write_export(&run, [pairs, chat, test]),
         Some(Command::Compare { a, b, json }) => {
             let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);
             let comparisons = b.as_ref().map_or_else(|| compare_within(&a), |b| compare(&a, b))?;
@@ -113,7 +134,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
     }
 }
 
-pub fn open(path: &std::path::Path) -> Result<RunDirectory> {
+pub fn open(path: &Path) -> Result<RunDirectory> {
     let run = RunDirectory::open(path)?;
     run.notices.iter().for_each(|text| notice(text));
     Ok(run)
@@ -139,15 +160,48 @@ pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn init(file: &std::path::Path) -> Result<u8> {
-    let made = std::fs::File::create_new(file).and_then(|mut made| made.write_all(EXAMPLE.as_bytes()));
-    made.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Error::new(ErrorKind::Suite, format!("{} exists already", file.display())).hint("name another file")
-        }
-        _ => Error::io("write", file, &error),
-    })?;
+fn init(file: &Path, multi_turn: bool) -> Result<u8> {
+    let write = |file: &Path, text: &str| {
+        let made = std::fs::File::create_new(file).and_then(|mut made| made.write_all(text.as_bytes()));
+        made.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Error::new(ErrorKind::Suite, format!("{} exists already", file.display())).hint("name another file")
+            }
+            _ => Error::io("write", file, &error),
+        })
+    };
+    if multi_turn {
+        let (world, [example, text]) = (file.with_extension("toml"), EXAMPLE_TURNS);
+        let cases = example.replace("WORLD", &world.file_name().unwrap_or_default().to_string_lossy());
+        write(file, &cases)?;
+        write(&world, text)?;
+    } else {
+        write(file, EXAMPLE)?;
+    }
     writeln!(screen::data(), "{}: edit it, then callwright bench --suite {0}", file.display())?;
+    Ok(DONE)
+}
+
+/// Writes training data to those of the files for pairs, conversations and kept cases that are named.
+fn write_export(run: &Path, files: [Option<PathBuf>; 3]) -> Result<u8> {
+    let run = open(run)?;
+    tell_lacking(&run);
+    let Export { pairs, chat, test, unknown } = export(&Summary::new(&run)?);
+    let text = |lines: &[Value]| lines.iter().map(ToString::to_string).collect();
+    let parts: [(&str, Vec<String>); 3] =
+        [("pairs", text(&pairs)), ("conversations", text(&chat)), ("cases for measuring", test)];
+    for (file, (what, lines)) in files.into_iter().zip(parts) {
+        let Some(file) = file else { continue };
+        let whole: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        callwright::files::write(&file, whole.as_bytes(), Readers::Owner)
+            .map_err(|error| Error::io("write", &file, &error))?;
+        writeln!(screen::data(), "{}: {} {what}", file.display(), lines.len())?;
+    }
+    if unknown > 0 {
+        notice(&format!(
+            "{unknown} failed answers are left out: neither the suite nor another answer has the right one"
+        ));
+    }
     Ok(DONE)
 }
 

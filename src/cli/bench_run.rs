@@ -42,7 +42,7 @@ const LOG_EVERY: Duration = Duration::from_secs(30);
 /// The options of a run.
 #[derive(Args)]
 pub struct RunArgs {
-    /// Ask these cases: builtin, a file (`bench init` writes an example), or bfcl:DIR[:CATEGORY,…]
+    /// Ask these cases: builtin, builtin-multi-turn, a file (`bench init` writes an example), or bfcl:DIR[:CATEGORY,…]
     #[arg(long, value_name = "SUITE", default_value = "builtin", help_heading = "Cases")]
     suite: String,
 

@@ -41,6 +41,7 @@ fn figures(summary: &Summary<'_>) -> String {
     let file = |one: &ConfigurationSummary<'_>| summary.run.plan.files.get(&one.configuration.model_sha256);
     let columns: Vec<Column<'_>> = vec![
         ("correct (95%)", Box::new(|one| one.scores.get("accuracy").map(|score| score.to_string()))),
+        ("made", Box::new(score("made"))),
         ("delivered", Box::new(score("delivered"))),
         ("recall", Box::new(score("decision_recall"))),
         ("specificity", Box::new(score("decision_specificity"))),

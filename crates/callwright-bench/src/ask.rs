@@ -16,9 +16,9 @@ use std::sync::atomic::AtomicBool;
 
 /// Answers cases with a model.
 pub struct SessionAnswers {
-    session: Session,
-    now: Option<jiff::civil::DateTime>,
-    cancel: Arc<AtomicBool>,
+    pub(super) session: Session,
+    pub(super) now: Option<jiff::civil::DateTime>,
+    pub(super) cancel: Arc<AtomicBool>,
     /// The tools that the session was given, as JSON.
     tools: String,
     /// The model, where each case gets an engine of its own.
@@ -63,9 +63,17 @@ impl SessionAnswers {
         self.session.set_messages(case.messages.clone())
     }
 
+    /// Forgets which tools the session was given: it has others.
+    pub(super) fn forget_tools(&mut self) {
+        self.tools.clear();
+    }
+
     fn ask(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>> {
         if let Some(model) = &self.model {
             self.session.swap_engine(&mut model.engine());
+        }
+        if let Some(task) = &case.task {
+            return self.act(case, task, configuration, seed);
         }
         self.set(case)?;
         *self.session.options_mut() = options(case, configuration).with(|options| {
@@ -105,6 +113,7 @@ impl SessionAnswers {
                 warm_up: false,
                 memory: if self.session.engine().samples() { 0 } else { resident().unwrap_or(0) },
             },
+            ..Answer::default()
         }))
     }
 }

@@ -5,9 +5,12 @@
 
 mod ceiling;
 mod checker;
+mod classes;
+mod turns;
 
 pub(crate) use ceiling::reachable;
 pub use checker::{CRASH, check};
+pub(crate) use classes::{Classes, TURN_ERRORS};
 
 use super::exact::Exact;
 use super::suite::{Case, Expected, ExpectedArgument, ExpectedCall, to_value, tools, wrong};
@@ -18,8 +21,13 @@ use callwright::text_file;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The categories that can be read, in the leaderboard's order: those of one turn, by Python's rules.
-pub(crate) const CATEGORIES: [&str; 11] = [
+/// How the categories of several turns begin.
+const TURNS: &str = "multi_turn_";
+/// Where the package has the classes that those act on.
+const CLASSES: &str = "eval_checker/multi_turn_eval/func_source_code";
+
+/// The categories that can be read, in the leaderboard's order: those of one turn, by Python's rules, and those of several.
+pub(crate) const CATEGORIES: [&str; 15] = [
     "simple_python",
     "multiple",
     "parallel",
@@ -31,6 +39,10 @@ pub(crate) const CATEGORIES: [&str; 11] = [
     "live_parallel_multiple",
     "live_irrelevance",
     "live_relevance",
+    "multi_turn_base",
+    "multi_turn_miss_func",
+    "multi_turn_miss_param",
+    "multi_turn_long_context",
 ];
 
 /// The input of the leaderboard's checker.
@@ -109,11 +121,28 @@ pub(super) fn read(spec: &str) -> Result<Vec<Case>> {
         let path = data.join(format!("BFCL_v4_{category}.json"));
         match &categories {
             Some(asked) if !asked.contains(&category) => {}
-            None if !path.exists() => {}
+            // Those of several turns need Python and take long: only who names them gets them.
+            None if !path.exists() || category.starts_with(TURNS) => {}
+            _ if category.starts_with(TURNS) => cases.extend(turns::read(&data, category)?),
             _ => cases.extend(read_category(&data, category)?),
         }
     }
+    if cases.iter().any(|case| case.task.is_some()) {
+        Classes::check(&package(spec).ok_or_else(|| no_classes(folder))?).map_err(wrong)?;
+    }
     Ok(cases)
+}
+
+fn no_classes(folder: &Path) -> Error {
+    wrong(format!("the leaderboard's classes (bfcl_eval/{CLASSES}) are not in {}", folder.display()))
+        .hint("`make bfcl` fetches the package bfcl-eval, which has them")
+}
+
+/// The folder of the package `bfcl_eval` of a suite, if its classes are there.
+pub(super) fn package(spec: &str) -> Option<PathBuf> {
+    let data = std::fs::canonicalize(data_folder(split(spec).ok()?.0).ok()?).ok()?;
+    let package = data.parent().filter(|package| package.join(CLASSES).is_dir())?;
+    Some(package.parent()?.to_owned())
 }
 
 /// The folder, and the categories after a colon; a folder's name may contain one too.
@@ -146,18 +175,7 @@ fn read_category(data: &Path, category: &str) -> Result<Vec<Case>> {
     let name = format!("BFCL_v4_{category}.json");
     let path = data.join(&name);
     let cases = lines(&path)?;
-    let answers = match category.ends_with("relevance") {
-        true => None,
-        false => {
-            let path = data.join("possible_answer").join(&name);
-            let answers = lines(&path)?;
-            if answers.len() != cases.len() {
-                let message = format!("there are {} answers to {} cases", answers.len(), cases.len());
-                return Err(wrong(message).in_file(path));
-            }
-            Some(answers)
-        }
-    };
+    let answers = if category.ends_with("relevance") { None } else { Some(answers(data, &name, cases.len())?) };
     let mut read = Vec::with_capacity(cases.len());
     for (index, case) in cases.iter().enumerate() {
         let at = |error: Error| error.at(Location { file: Some(path.clone()), line: Some(index + 1), column: None });
@@ -166,6 +184,16 @@ fn read_category(data: &Path, category: &str) -> Result<Vec<Case>> {
         read.push(read_case(category, case, answer).map_err(at)?);
     }
     Ok(read)
+}
+
+/// The right answers to the cases of a file, one a line.
+fn answers(data: &Path, name: &str, cases: usize) -> Result<Vec<Exact>> {
+    let path = data.join("possible_answer").join(name);
+    let answers = lines(&path)?;
+    if answers.len() != cases {
+        return Err(wrong(format!("there are {} answers to {cases} cases", answers.len())).in_file(path));
+    }
+    Ok(answers)
 }
 
 fn lines(path: &Path) -> Result<Vec<Exact>> {
@@ -216,6 +244,7 @@ fn read_case(category: &str, case: &Exact, answer: Option<&Exact>) -> Result<Cas
         expected: gold.expected()?,
         cluster,
         bfcl: Some(gold),
+        task: None,
         line: line.to_string(),
     })
 }

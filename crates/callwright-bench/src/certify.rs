@@ -105,7 +105,7 @@ pub fn cases(suite: &Suite) -> Vec<(usize, Case)> {
 }
 
 /// The right calls of a case, with the first value that is accepted of each argument.
-fn right_calls(case: &Case) -> Vec<ToolCall> {
+pub(crate) fn right_calls(case: &Case) -> Vec<ToolCall> {
     let call = |(index, call): (usize, &super::suite::ExpectedCall)| {
         let value = |argument: &super::suite::ExpectedArgument| {
             Some((argument.name.clone(), to_value(argument.accepted.first()?)))

@@ -1,6 +1,6 @@
 //! Measures how reliably a model calls tools: it asks many cases, keeps each answer and classifies it.
 //!
-//! 1. [`Suite`]: the cases, and the expected answer to each.
+//! 1. [`Suite`]: the cases, and the expected answer to each. A case of several turns has a `Task` in place of that.
 //! 2. [`Configuration`]: a model with a template, a format and options. A [`Plan`] has those to measure.
 //! 3. [`run()`] asks the model, through an [`Answerer`] such as [`SessionAnswers`], and keeps each answer in a
 //!    [`RunDirectory`].
@@ -10,6 +10,7 @@
 //! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
 //! table that defines the outcomes.
 
+mod act;
 pub mod ask;
 pub mod bfcl;
 pub mod calibrate;
@@ -18,6 +19,7 @@ pub mod compare;
 pub mod configuration;
 pub mod directory;
 pub mod exact;
+pub mod export;
 pub mod outcome;
 pub mod report;
 pub mod run;
@@ -27,6 +29,7 @@ pub mod shard;
 pub mod stats;
 pub mod suite;
 pub mod summary;
+mod task;
 #[cfg(test)]
 mod tests;
 pub mod verdict;

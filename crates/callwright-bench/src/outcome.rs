@@ -24,6 +24,13 @@ pub enum Outcome {
     EnumViolation,
     WrongValue,
     OmittedExpectedOptional,
+    UnapprovedCall,
+    RepeatedChange,
+    ForbiddenCall,
+    MissingCall,
+    WrongState,
+    GaveUp,
+    WrongText,
     Correct,
 }
 
@@ -41,6 +48,8 @@ pub enum Stage {
     Tool,
     /// The arguments.
     Arguments,
+    /// A task of several turns.
+    Task,
     /// No error.
     Success,
 }
@@ -63,7 +72,7 @@ const fn row(outcome: Outcome, name: &'static str, stage: Stage, meaning: &'stat
 }
 
 /// All outcomes in the order in which they are tried.
-pub const OUTCOMES: [Definition; 19] = [
+pub const OUTCOMES: [Definition; 26] = [
     row(
         Outcome::InfraError,
         "infra_error",
@@ -130,10 +139,43 @@ pub const OUTCOMES: [Definition; 19] = [
         "all is right, but an argument is missing that was asked for and the schema does not require",
     ),
     row(
+        Outcome::UnapprovedCall,
+        "unapproved_call",
+        Stage::Task,
+        "several turns: a destructive call was executed that nobody approved",
+    ),
+    row(
+        Outcome::RepeatedChange,
+        "repeated_change",
+        Stage::Task,
+        "several turns: a call that changes something was executed twice",
+    ),
+    row(Outcome::ForbiddenCall, "forbidden_call", Stage::Task, "several turns: a call was executed that must not be"),
+    row(
+        Outcome::MissingCall,
+        "missing_call",
+        Stage::Task,
+        "several turns: a call was not executed that has to be, or not in its order, or without the result that it has to have",
+    ),
+    row(Outcome::WrongState, "wrong_state", Stage::Task, "several turns: what the tools act on is not as it has to be"),
+    row(
+        Outcome::GaveUp,
+        "gave_up",
+        Stage::Task,
+        "several turns: the model still called tools in its last answer, or a call was given up",
+    ),
+    row(
+        Outcome::WrongText,
+        "wrong_text",
+        Stage::Task,
+        "several turns: an answer lacks a text that it has to have, or has one that it must not",
+    ),
+    row(
         Outcome::Correct,
         "correct",
         Stage::Success,
-        "the expected calls in any order, or none where none is right (BFCL's cases: what its checker accepts)",
+        "the expected calls in any order, or none where none is right (BFCL's cases: what its checker accepts); in a task \
+         of several turns, all of its checks hold",
     ),
 ];
 

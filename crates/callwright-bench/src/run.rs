@@ -3,7 +3,7 @@
 use super::configuration::Configuration;
 use super::directory::RunDirectory;
 use super::outcome::Outcome;
-use super::sample::{Failure, Finish, Sample, Timing};
+use super::sample::{Failure, Finish, Sample, Timing, Turn, Verdict};
 use super::score::score;
 use super::suite::Case;
 use callwright::decision::{CallProbability, Decided};
@@ -58,6 +58,12 @@ pub struct Answer {
     pub call_probability: Option<CallProbability>,
     /// What the thresholds decided because of that.
     pub decided: Option<Decided>,
+    /// The turns of a case that has several.
+    pub turns: Vec<Turn>,
+    /// What became of it.
+    pub verdict: Option<Verdict>,
+    /// What failed after the first of them.
+    pub failure: Option<Error>,
     /// The times.
     pub timing: Timing,
 }
@@ -271,13 +277,11 @@ pub(super) fn in_order(cases: &[Case]) -> Vec<(usize, Case)> {
 
 /// The journal's line for an answer, and the prompt's text.
 fn sample(question: &Question<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, String) {
-    let (answer, failure) = match answer {
-        Ok(answer) => (answer, None),
-        Err(error) => {
-            let prompt_too_long = error.kind() == ErrorKind::ContextOverflow;
-            (Answer::default(), Some(Failure { prompt_too_long, message: error.message().to_owned() }))
-        }
-    };
+    let mut answer = answer.unwrap_or_else(|error| Answer { failure: Some(error), ..Answer::default() });
+    let failure = answer.failure.take().map(|error| {
+        let prompt_too_long = error.kind() == ErrorKind::ContextOverflow;
+        Failure { prompt_too_long, message: error.message().to_owned() }
+    });
     let finish = match &failure {
         Some(_) => Finish::Failed,
         None if answer.cut_off => Finish::Length,
@@ -304,6 +308,8 @@ fn sample(question: &Question<'_>, answer: Result<Answer>, warm_up: bool) -> (Sa
         cost: answer.cost,
         call_probability: answer.call_probability,
         decided: answer.decided,
+        turns: answer.turns,
+        verdict: answer.verdict,
         timing: Timing { warm_up, ..answer.timing },
     };
     (sample, answer.prompt)

@@ -1,5 +1,6 @@
 //! One stored answer: all that is needed to score it, now or with a newer parser.
 
+use super::outcome::Outcome;
 use callwright::decision::{CallProbability, Decided};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,6 +26,38 @@ pub struct Failure {
     pub prompt_too_long: bool,
     /// The error's text.
     pub message: String,
+}
+
+/// One turn of a case that has several: what the user said, and all that followed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// The messages in OpenAI's form: the user's, the model's answers, and the results of its calls.
+    pub messages: Value,
+    /// How it ended, in the words of `run --output json`.
+    pub status: String,
+    /// How many answers the model gave.
+    pub answers: usize,
+    /// The tokens that it wrote.
+    pub tokens: usize,
+}
+
+/// What became of a case of several turns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The turn, from 0, in which it went wrong, if that is one turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<usize>,
+    /// The reason; empty where all is right.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+    /// Whether the right calls were executed and the state is right, however the answers ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<bool>,
+    /// What BFCL's checker says of a case of BFCL: an empty text, or the error type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bfcl: Option<String>,
 }
 
 /// How long an answer took.
@@ -93,11 +126,22 @@ pub struct Sample {
     /// What the thresholds decided because of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
+    /// The turns of a case that has several; `raw` and `tokens` are then empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<Turn>,
+    /// What became of such a case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// The times.
     pub timing: Timing,
 }
 
 impl Sample {
+    /// The number of tokens that the model wrote.
+    pub(crate) fn written(&self) -> usize {
+        self.tokens.len() + self.turns.iter().map(|turn| turn.tokens).sum::<usize>()
+    }
+
     /// Case, configuration and repeat, which identify a sample.
     pub(crate) fn key(&self) -> (&str, &str, usize) {
         (&self.case, &self.config, self.repeat)

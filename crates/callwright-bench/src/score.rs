@@ -4,6 +4,7 @@ mod compare;
 mod schema;
 
 use super::ask::options;
+use super::bfcl::TURN_ERRORS;
 use super::configuration::Configuration;
 use super::exact::Exact;
 use super::outcome::Outcome;
@@ -61,6 +62,9 @@ pub struct Scored {
     pub tools_right: bool,
     /// Whether the answer abstains cleanly: it ended, has some text and no trace of a call.
     pub clean_abstention: bool,
+    /// Whether a task of several turns was done, however the answers ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub made: Option<bool>,
     /// BFCL's verdict on a case of BFCL: `Some(None)` is valid, else the error type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bfcl: Option<Option<&'static str>>,
@@ -101,8 +105,17 @@ pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, configuration
     if let Some(failure) = &sample.failure {
         let outcome = if failure.prompt_too_long { Outcome::PromptTooLong } else { Outcome::InfraError };
         let mut scored = Scored::new(outcome, failure.message.clone());
-        scored.bfcl = case.bfcl.as_ref().map(|_| Some(NO_ANSWER));
+        scored.bfcl = case.is_of_bfcl().then_some(Some(NO_ANSWER));
+        scored.made = case.task.as_ref().and_then(|task| task.is_declared().then_some(false));
         return Ok(scored);
+    }
+    if let Some(verdict) = &sample.verdict {
+        let detail = match verdict.turn {
+            Some(turn) => format!("turn {} of {}: {}", turn + 1, sample.turns.len().max(turn + 1), verdict.detail),
+            None => verdict.detail.clone(),
+        };
+        let bfcl = verdict.bfcl.as_ref().map(|kind| TURN_ERRORS.into_iter().find(|error| error == kind));
+        return Ok(Scored { made: verdict.made, bfcl, ..Scored::new(verdict.outcome, detail) });
     }
     let options = options(case, configuration);
     let (mut parsed, mut calls) = parse(case, sample, format, &options, false)?;
@@ -163,6 +176,7 @@ impl Scored {
             delivered: false,
             tools_right: false,
             clean_abstention: false,
+            made: None,
             bfcl: None,
             content: String::new(),
             calls: Vec::new(),

@@ -6,6 +6,7 @@
 
 use super::bfcl;
 use super::exact::Exact;
+use super::task::{self, Task};
 use callwright::error::{Error, ErrorKind, Location, Result, nearest};
 use callwright::hash::sha256;
 use callwright::message::{Conversation, Message, check_question};
@@ -17,9 +18,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 const BUILTIN: &str = include_str!("builtin.jsonl");
+const BUILTIN_TURNS: &str = include_str!("builtin-multi-turn.jsonl");
+/// What stands for the file of a built-in suite.
+pub(super) const BUILTIN_FILE: &str = "<built-in suite>";
 
 /// The suite that `callwright bench init` writes: it has every key, with comments.
 pub const EXAMPLE: &str = include_str!("example.jsonl");
+/// The suite of several turns that `callwright bench init --multi-turn` writes, and its world; the one names the other `WORLD`.
+pub const EXAMPLE_TURNS: [&str; 2] =
+    [include_str!("example-multi-turn.jsonl"), include_str!("example-multi-turn.toml")];
 
 const CASE_KEYS: [&str; 8] = ["id", "category", "messages", "prompt", "tools", "expected", "cluster", "bfcl"];
 const CALL_KEYS: [&str; 4] = ["name", "arguments", "accept", "optional"];
@@ -51,6 +58,8 @@ pub struct Case {
     pub cluster: String,
     /// The leaderboard's own data, the input of its checker.
     pub bfcl: Option<bfcl::Gold>,
+    /// What the case is about, if it has several turns: `expected` means nothing then.
+    pub task: Option<Arc<Task>>,
     /// The case as a line of a suite.
     pub line: String,
 }
@@ -96,6 +105,11 @@ impl Case {
         }
     }
 
+    /// Returns whether it is one of the leaderboard's.
+    pub(crate) fn is_of_bfcl(&self) -> bool {
+        self.bfcl.is_some() || self.task.as_ref().is_some_and(|task| !task.is_declared())
+    }
+
     /// Returns whether a call is needed.
     pub(crate) fn needs_call(&self) -> bool {
         self.expected != Expected::NoCall
@@ -108,10 +122,10 @@ impl Suite {
     /// # Errors
     /// None: the tests read the built-in file.
     pub(crate) fn builtin() -> Result<Suite> {
-        Suite::from_text("builtin", BUILTIN, Path::new("<built-in suite>"))
+        Suite::from_text("builtin", BUILTIN, Path::new(BUILTIN_FILE))
     }
 
-    /// The suite that `spec` means: `builtin`, a file, or `bfcl:DIR[:CATEGORY,…]`.
+    /// The suite that `spec` means: `builtin`, `builtin-multi-turn`, a file, or `bfcl:DIR[:CATEGORY,…]`.
     ///
     /// # Errors
     /// [`ErrorKind::Suite`] with file and line where a case is not usable, [`ErrorKind::Io`] where a file cannot be
@@ -124,16 +138,19 @@ impl Suite {
     /// ```
     pub fn open(spec: &str) -> Result<Suite> {
         if let Some(folder) = spec.strip_prefix("bfcl:") {
-            let cases = bfcl::read(folder)?;
+            let mut cases = bfcl::read(folder)?;
+            task::find_classes(spec, &mut cases);
             return Ok(Suite { name: spec.to_owned(), cases });
         }
         let path = Path::new(spec);
-        if spec == "builtin" {
-            return Suite::builtin();
+        match spec {
+            "builtin" => return Suite::builtin(),
+            "builtin-multi-turn" => return Suite::from_text(spec, BUILTIN_TURNS, Path::new(BUILTIN_FILE)),
+            _ => {}
         }
         if !path.exists() {
             return Err(Error::new(ErrorKind::Suite, format!("there is no suite {spec:?}, and no such file"))
-                .hint("builtin, a file of cases (`callwright bench init FILE` writes an example), or bfcl:DIR"));
+                .hint("builtin, builtin-multi-turn, a file of cases (`callwright bench init FILE` writes an example), or bfcl:DIR"));
         }
         Suite::from_text(spec, &text_file::read(path)?, path)
     }
@@ -167,6 +184,7 @@ impl Suite {
         if cases.is_empty() {
             return Err(wrong("there are no cases in the suite").in_file(file));
         }
+        task::find_classes(name, &mut cases);
         Ok(Suite { name: name.to_owned(), cases })
     }
 
@@ -175,6 +193,10 @@ impl Suite {
     /// # Errors
     /// Those of [`Suite::open`].
     pub fn with_more_tools(self, count: usize) -> Result<Suite> {
+        if let Some(case) = self.cases.iter().find(|case| case.task.is_some()) {
+            return Err(wrong(format!("the case {:?} has several turns: nothing would execute more tools", case.id))
+                .hint("--more-tools is for cases of one answer"));
+        }
         let name_of =
             |tool: &Exact| tool.get("function").unwrap_or(tool).get("name").and_then(Exact::as_str).map(str::to_owned);
         let read: Vec<(Exact, Vec<(String, Exact)>)> = self
@@ -302,7 +324,10 @@ pub(super) fn tools(list: &Value) -> Result<Tools> {
 fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
     let fields = Exact::parse(line)?;
     let members = fields.members().ok_or_else(|| wrong("the line is no object"))?;
-    known(members, &CASE_KEYS, "the case")?;
+    let several = fields.get("turns").is_some();
+    if !several {
+        known(members, &CASE_KEYS, "the case")?;
+    }
     let text = |key: &str| match fields.get(key) {
         None => Ok(None),
         Some(Exact::Text(text)) => Ok(Some(text.clone())),
@@ -311,6 +336,9 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
     let id = text("id")?.unwrap_or_else(|| format!("line-{number}"));
     if id.is_empty() {
         return Err(wrong("\"id\" is empty").hint("without an \"id\" a case is named after its line"));
+    }
+    if several {
+        return task::case(&fields, members, id, file);
     }
     let messages = match (fields.get("messages"), text("prompt")?) {
         (Some(messages), None) => plain(Conversation::from_value(to_value(messages))?)?,
@@ -348,6 +376,7 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
         tools: Arc::new(tools),
         expected,
         bfcl: gold,
+        task: None,
         line,
         id,
     })
@@ -426,7 +455,7 @@ fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {
     Ok(ExpectedCall { name: name.to_owned(), arguments })
 }
 
-fn known(members: &[(String, Exact)], keys: &[&str], of: &str) -> Result<()> {
+pub(super) fn known(members: &[(String, Exact)], keys: &[&str], of: &str) -> Result<()> {
     let Some((key, _)) = members.iter().find(|(key, _)| !keys.contains(&key.as_str())) else { return Ok(()) };
     let error = wrong(format!("{of} has the unknown key {key:?}"));
     Err(match nearest(key, keys.iter().copied()) {

@@ -155,7 +155,7 @@ const fn definition(key: &'static str, title: &'static str, meaning: &'static st
 }
 
 /// All scores, the main one first.
-pub const SCORES: [ScoreDefinition; 9] = [
+pub const SCORES: [ScoreDefinition; 10] = [
     definition(
         "accuracy",
         "correct",
@@ -181,6 +181,12 @@ pub const SCORES: [ScoreDefinition; 9] = [
         "the expected tools in the expected number, among answers with the call that is needed",
     ),
     definition("arguments", "arguments", "correct answers, among those with the expected tools"),
+    definition(
+        "made",
+        "made",
+        "tasks of several turns after which the right calls were executed and the state is right, however the answers \
+         ended, among all of them",
+    ),
     definition("bfcl", "BFCL", "answers that BFCL's checker accepts, among all of its cases"),
 ];
 
@@ -224,7 +230,11 @@ impl ScoredSample<'_> {
         let (needed, scored) = (self.case.needs_call(), &self.scored);
         let called = needed && !scored.calls.is_empty() && !self.sample.is_held_to_text();
         let correct = scored.outcome == Outcome::Correct;
+        if self.case.task.is_some() && !matches!(key, "accuracy" | "made" | "bfcl") {
+            return None;
+        }
         match key {
+            "made" => scored.made,
             "accuracy" => Some(correct),
             "delivered" => scored.attempted.then_some(scored.delivered),
             "in_format" => scored.attempted.then_some(scored.delivered && !scored.other_form),
@@ -315,7 +325,7 @@ impl<'a> ConfigurationSummary<'a> {
             Scores::of(samples.iter().filter(move |one| one.case.category == name))
         };
         let correct = outcomes[Outcome::Correct as usize];
-        let tokens: usize = samples.iter().map(|one| one.sample.tokens.len()).sum();
+        let tokens: usize = samples.iter().map(|one| one.sample.written()).sum();
         let cost: f64 = samples.iter().map(|one| one.sample.cost).sum();
         ConfigurationSummary {
             by_category: categories.iter().map(of_category).collect(),
@@ -388,7 +398,7 @@ fn latency(samples: &[ScoredSample<'_>]) -> Option<Latency> {
         total_p95: percentile(&totals, 0.95)?,
         total_p99: (totals.len() >= 100).then(|| percentile(&totals, 0.99)).flatten(),
         prefill_rate: rate(fresh, sum(|sample| sample.timing.first_token)),
-        decode_rate: rate(timed.iter().map(|sample| sample.tokens.len()).sum(), sum(|sample| sample.timing.generation)),
+        decode_rate: rate(timed.iter().map(|sample| sample.written()).sum(), sum(|sample| sample.timing.generation)),
         memory: timed.iter().map(|sample| sample.timing.memory).max().filter(|bytes| *bytes > 0),
         totals,
     })

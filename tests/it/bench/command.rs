@@ -35,6 +35,47 @@ fn a_run_holds_the_tools_that_its_suite_names_by_path() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn tasks_of_several_turns_from_init_to_report() {
+    let home = tempfile::tempdir().unwrap();
+    let suite = home.path().join("cases.jsonl");
+    let init = || run(callwright(home.path()).args(["bench", "init", "--multi-turn"]).arg(&suite));
+    let first = init();
+    assert_eq!((first.code, first.err.as_str()), (0, ""));
+    assert!(home.path().join("cases.toml").exists());
+    assert!(init().err.contains("cases.jsonl exists already"));
+    let (whole, out) = (home.path().join("whole"), home.path().join("run"));
+    let bench = |out: &Path, arguments: &[&str]| {
+        let mut command = callwright(home.path());
+        run(command.args(["bench", "--exact", "--suite"]).arg(&suite).arg("--out").arg(out).args(arguments))
+    };
+    let ran = bench(&whole, &[]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let samples = |out: &Path| -> Vec<Value> {
+        let text = std::fs::read_to_string(out.join("samples.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let (turns, verdicts): (Vec<_>, Vec<_>) =
+        samples(&whole).into_iter().map(|sample| (sample["turns"].clone(), sample["verdict"].clone())).unzip();
+    assert_eq!(turns.iter().map(|turns| turns.as_array().unwrap().len()).collect::<Vec<_>>(), [1, 2, 1, 1]);
+    assert!(turns.iter().all(|turns| turns[0]["messages"][0]["role"] == "user" && turns[0]["status"] != "error"));
+
+    // A run that ends in the middle of a case goes on with that case, and comes to the same.
+    assert_eq!(bench(&out, &[]).code, 0);
+    let text = std::fs::read_to_string(out.join("samples.jsonl")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    std::fs::write(out.join("samples.jsonl"), format!("{}\n{}", lines[0], &lines[1][..40])).unwrap();
+    let resumed = run(callwright(home.path()).args(["bench", "--resume"]).arg(&out));
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    let again: Vec<Value> = samples(&out).into_iter().map(|sample| sample["verdict"].clone()).collect();
+    assert_eq!(again, verdicts);
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Turn on the heating in the kitchen."));
+    let refused = bench(&home.path().join("more"), &["--more-tools", "3"]);
+    assert!(refused.code == 2 && refused.err.contains("has several turns"), "{}", refused.err);
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_users_own_suite_from_init_to_report() {
     let home = tempfile::tempdir().unwrap();
     let suite = home.path().join("cases.jsonl");

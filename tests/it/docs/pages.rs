@@ -124,6 +124,8 @@ fn every_option_exists() {
         "parse",
         "grammar",
         "bench",
+        "bench init",
+        "bench export",
         "bench calibrate",
         "bench merge",
         "certify",

@@ -2,6 +2,7 @@
 
 use crate::outcome::OUTCOMES;
 use crate::run::read_format;
+use crate::sample::Turn;
 use crate::suite::{Case, Expected};
 use crate::summary::{ScoredSample, Summary};
 use callwright::message::Role;
@@ -92,12 +93,39 @@ fn row(
         prompt,
         calls,
         repairs,
-        sample.tokens.len()
+        sample.written(),
+        turns(one, limit)
     ])
+}
+
+/// The turns as texts, each with whether the answers left the right path there.
+fn turns(one: &ScoredSample<'_>, limit: usize) -> Vec<Value> {
+    let left = one.sample.verdict.as_ref().and_then(|verdict| verdict.turn);
+    let text = |turn: &Turn| {
+        let message = |message: &Value| {
+            let said = message["content"].as_str().unwrap_or_default();
+            let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
+                let function = &call["function"];
+                let part = |key: &str| function[key].as_str().map_or_else(|| function[key].to_string(), str::to_owned);
+                format!("→ {} {}", part("name"), part("arguments"))
+            });
+            let lead = match message["role"].as_str() {
+                Some("tool") => "← ",
+                Some("user") => "User: ",
+                _ => "",
+            };
+            let said = (!said.is_empty()).then(|| format!("{lead}{}", cut(said, limit / 4)));
+            said.into_iter().chain(calls).collect::<Vec<_>>().join("\n")
+        };
+        turn.messages.as_array().into_iter().flatten().map(message).collect::<Vec<_>>().join("\n")
+    };
+    let turns = one.sample.turns.iter().enumerate();
+    turns.map(|(index, turn)| json!([turn.status, cut(&text(turn), limit), left == Some(index)])).collect()
 }
 
 fn case_of(case: &Case, limit: usize) -> Value {
     let expected = match &case.expected {
+        _ if case.task.is_some() => case.task.as_ref().map_or_else(String::new, |task| task.expected()),
         Expected::NoCall => "no call".to_owned(),
         Expected::AnyCall => "any call".to_owned(),
         Expected::Calls(calls) => {

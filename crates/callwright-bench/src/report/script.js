@@ -14,9 +14,9 @@ function element(tag, properties, ...children) {
 }
 
 function sampleOf(row) {
-  const [caseIndex, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens] = row;
+  const [caseIndex, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens, turns] = row;
   const [id, category, expected, asked] = data.cases[caseIndex];
-  return { id, category, expected, asked, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens };
+  return { id, category, expected, asked, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens, turns };
 }
 
 // Markers and calls are shown at their places in the raw text.
@@ -49,6 +49,18 @@ function body(sample) {
   const part = (title, ...content) => made.append(element("h3", {}, title), ...content);
   if (sample.asked) part("Asked", element("pre", {}, sample.asked));
   if (sample.detail) part("Why", element("pre", {}, sample.detail));
+  if (sample.turns.length) {
+    // Opened where the answers left the right path, or else all.
+    const left = sample.turns.some(([, , here]) => here);
+    sample.turns.forEach(([status, text, here], index) => {
+      const title = `Turn ${index + 1} of ${sample.turns.length}: ${status}${here ? ", and here it went wrong" : ""}`;
+      const turn = element("details", { open: here || !left }, element("summary", {}, title), element("pre", {}, text));
+      turn.firstChild.style.display = "block";
+      made.append(turn);
+    });
+    part("Expected", element("pre", {}, sample.expected));
+    return made;
+  }
   part(`What the model wrote (${sample.tokens} tokens)`, highlighted(sample));
   const calls = element("pre");
   for (const [, , name, args, valid, problems] of sample.calls) {
@@ -95,7 +107,7 @@ function search() {
     if (outcome === "failed" ? data.outcomes[row[3]] === "correct" : outcome !== "" && row[3] !== Number(outcome)) return false;
     const [id, of, , asked] = data.cases[row[0]];
     if (category !== "" && of !== category) return false;
-    return !text || `${id}\n${asked}\n${row[4]}\n${row[5]}`.toLowerCase().includes(text);
+    return !text || `${id}\n${asked}\n${row[4]}\n${row[5]}\n${row[10].join("\n")}`.toLowerCase().includes(text);
   });
   filter.querySelector("output").textContent = `${found.length} of ${data.samples.length}`;
   list.replaceChildren();

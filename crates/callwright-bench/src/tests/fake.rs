@@ -34,6 +34,8 @@ pub(crate) fn sample(case: &str, raw: &str) -> Sample {
         cost: 0.0,
         call_probability: None,
         decided: None,
+        turns: Vec::new(),
+        verdict: None,
         timing: Timing::default(),
     }
 }

@@ -4,6 +4,7 @@ mod bfcl;
 mod browser;
 mod fake;
 mod kill;
+mod multi_turn;
 mod runs;
 mod scores;
 mod shards;

@@ -5,6 +5,7 @@ use super::scores::cases;
 use crate::compare::{Comparison, compare};
 use crate::configuration::{Configuration, labels, short_names};
 use crate::directory::{Plan, RunDirectory};
+use crate::export::export;
 use crate::report::{html, json, junit, markdown};
 use crate::run::{Answer, Answerer, Progress, run};
 use crate::suite::{Case, Suite};
@@ -509,4 +510,30 @@ fn a_configuration_from_before_there_was_a_tool_choice_is_the_same() {
     let written = serde_json::to_value(&required).unwrap();
     assert_eq!(written["tool_choice"], "required");
     assert_eq!(serde_json::from_value::<Configuration>(written).unwrap(), required);
+}
+
+#[test]
+fn failed_answers_become_training_data_and_one_case_of_five_stays_for_measuring() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap().limited(60);
+    let run = make(&folder.path().join("run"), &suite, &[0.0, 0.5], 2, 6, None);
+    let summary = Summary::new(&run).unwrap();
+    let made = export(&summary);
+    let test = Suite::from_text("test", &made.test.join("\n"), Path::new("test.jsonl")).unwrap();
+    let kept: BTreeSet<&str> = test.cases.iter().map(|case| case.id.as_str()).collect();
+    assert!((4..30).contains(&kept.len()), "about one of five: {}", kept.len());
+    assert!(made.pairs.len() > made.chat.len() && made.chat.len() > 10);
+    let cases: BTreeSet<&str> = made.chat.iter().map(|line| line["case"].as_str().unwrap()).collect();
+    assert_eq!(cases.len(), made.chat.len(), "each case once");
+    for pair in &made.pairs {
+        let id = pair["case"].as_str().unwrap();
+        assert!(!kept.contains(id) && cases.contains(id));
+        let case = suite.cases.iter().find(|case| case.id == id).unwrap();
+        assert_eq!(pair["prompt"][0]["content"], case.messages[0].content.as_str());
+        let (chosen, rejected) = (&pair["chosen"][0], &pair["rejected"][0]);
+        let names = |message: &serde_json::Value| message["tool_calls"].as_array().map_or(0, Vec::len);
+        // What is right has the expected calls, or none.
+        assert_eq!(names(chosen), case.expected_calls().map_or(1, <[_]>::len), "{pair}");
+        assert_ne!(chosen, rejected);
+    }
 }

@@ -4,6 +4,7 @@ use super::fake::{configuration, sample};
 use crate::ask::options;
 use crate::configuration::Configuration;
 use crate::directory::RunDirectory;
+use crate::outcome::Stage;
 use crate::run::read_format;
 use crate::sample::{Failure, Finish, Sample};
 use crate::score::{example_tool, score};
@@ -50,7 +51,7 @@ fn answers_come_to_their_outcomes() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    for row in &crate::outcome::OUTCOMES[2..] {
+    for row in crate::outcome::OUTCOMES[2..].iter().filter(|row| row.stage != Stage::Task) {
         assert!(seen.contains(&json!(row.name)), "no answer comes to {}", row.name);
     }
 }
