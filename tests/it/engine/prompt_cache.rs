@@ -4,7 +4,7 @@ use crate::gguf_builder::GgufBuilder;
 use crate::program::{callwright, run};
 use callwright::Model;
 use callwright::engine::sampler::Sampling;
-use callwright::engine::{Engine, LoadOptions, PromptFolder};
+use callwright::engine::{Engine, LoadOptions, PromptFolder, Token};
 use callwright::generate::{Generation, Limits, generate};
 use callwright::template::Piece;
 use std::ops::ControlFlow;
@@ -57,6 +57,133 @@ fn answers_are_the_same_with_and_without_the_cache_on_every_architecture() {
             };
             let used = cached.usage.cached_tokens;
             assert!(used >= least && (least > 0 || used == 0), "{architecture}, round {round}: {used} tokens");
+        }
+    }
+}
+
+/// How many tokens of `text` are not read again, and the answer with its logits.
+fn ask(engine: &mut dyn Engine, text: &str) -> (usize, Vec<Token>, Vec<f32>) {
+    let prompt = engine.tokenize(&[Piece { text: text.to_owned(), literal: false }]).unwrap();
+    let cancel = AtomicBool::new(false);
+    let (limits, sampling) = (Limits::new(6, &cancel), Sampling::default());
+    let written = generate(engine, &prompt, &sampling, limits, None, &mut |_, _| ControlFlow::Continue(())).unwrap();
+    let logits = engine.logits().to_vec();
+    assert!(!logits.is_empty() && logits.iter().all(|logit| logit.is_finite()));
+    (written.usage.cached_tokens, written.tokens, logits)
+}
+
+fn in_memory(gguf: &Path, bytes: u64) -> Model {
+    let load = LoadOptions::default().with(|load| {
+        (load.threads, load.gpu_layers, load.prompt_memory) = (Some(1), Some(0), bytes);
+    });
+    Model::builder().load_options(load).open(gguf.to_str().unwrap()).unwrap()
+}
+
+/// Messages of a conversation with the beginning of the next one, in tokens of one letter each and two of markup.
+fn prompt(messages: &[String]) -> String {
+    let message = |message: &String| format!("<start>{message}<end>");
+    messages.iter().map(message).collect::<String>() + "<start>z"
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_changed_end_costs_the_tokens_after_the_message_before() {
+    let folder = tempfile::tempdir().unwrap();
+    for architecture in ["lfm2", "qwen35"] {
+        let gguf = GgufBuilder::random(architecture).write(folder.path(), &format!("{architecture}.gguf"));
+        let model = in_memory(&gguf, 64 << 20);
+        let sequences = [1, 3].map(|count| model.sequences(count).unwrap());
+        let taken = sequences.each_ref().map(|sequences| sequences.take().unwrap());
+        let [(one, end_one), (three, end_three)] = taken;
+        let (other, end_other) = sequences[1].take().unwrap();
+        let ends = [None, end_one, end_three];
+        for ((mut engine, name), end) in
+            [(model.engine(), "alone"), (one, "of one"), (three, "of three")].into_iter().zip(ends)
+        {
+            let mut cached = |messages: &[String]| {
+                let cached = ask(&mut *engine, &prompt(messages)).0;
+                end.iter().for_each(|end| end.end());
+                cached
+            };
+            let message = |length: usize, seed: usize| letters(length, seed);
+            let system = message(300, 3);
+            let mut messages = vec![system.clone(), message(60, 5)];
+            assert_eq!(cached(&messages), 0, "{architecture} {name}");
+            // The same again: only the last token.
+            assert_eq!(cached(&messages), 302 + 62 + 1);
+            // An answer that comes back in other words, and a result.
+            messages.extend([message(20, 7), message(100, 9)]);
+            assert_eq!(cached(&messages), 302 + 62 + 1);
+            // The result is edited.
+            messages[3] = message(100, 11);
+            assert_eq!(cached(&messages), 302 + 62 + 22);
+            // The answer before it is.
+            messages[2] = message(10, 13);
+            assert_eq!(cached(&messages), 302 + 62 + 1);
+            // New conversations with the same beginning.
+            for seed in [17, 19, 23] {
+                assert_eq!(cached(&[system.clone(), message(80, seed)]), 302, "{architecture} {name}");
+            }
+            // The first one comes back.
+            messages.push(message(30, 29));
+            assert_eq!(cached(&messages), 302 + 62 + 12 + 102 + 1, "{architecture} {name}");
+        }
+        // Another sequence of a context takes over what it can.
+        let (mut engine, end) = (other, end_other);
+        let copied = ask(&mut *engine, &prompt(&[letters(300, 3), letters(40, 31)])).0;
+        end.iter().for_each(|end| end.end());
+        assert_eq!(copied, 302, "{architecture}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn answers_are_the_same_after_any_edits_of_a_conversation() {
+    // More of them: CALLWRIGHT_EDITS=500
+    let edits = std::env::var("CALLWRIGHT_EDITS").ok().and_then(|count| count.parse().ok()).unwrap_or(24);
+    let folder = tempfile::tempdir().unwrap();
+    for architecture in ["llama", "mamba", "lfm2", "qwen35"] {
+        let gguf = GgufBuilder::random(architecture).write(folder.path(), &format!("{architecture}.gguf"));
+        // What is kept in memory is enough for a few conversations, or for a few checkpoints.
+        for (memory, count) in [(8 << 20, 1), (200 << 10, 1), (8 << 20, 2)] {
+            let model = in_memory(&gguf, memory);
+            let sequences = model.sequences(count).unwrap();
+            let mut engines: Vec<_> = (0..count).map(|_| sequences.take().unwrap()).collect();
+            engines.push((model.engine(), None));
+            let without = in_memory(&gguf, 0);
+            let mut random = edits as u64 * 1000 + memory + count as u64;
+            let mut next = |below: usize| {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (random >> 33) as usize % below
+            };
+            let first = || vec![letters(150, 3), letters(30, 5)];
+            let mut conversations = [first(), first(), first()];
+            let (mut read, mut all) = (0, 0);
+            for edit in 0..edits {
+                let messages = &mut conversations[next(3)];
+                let place = next(messages.len());
+                match next(8) {
+                    0 => messages[place] = letters(1 + next(60), next(100)),
+                    1 => drop(messages.pop()),
+                    2 => *messages = first(),
+                    3 => messages.truncate(place + 1),
+                    4 => {}
+                    _ => messages.push(letters(1 + next(90), next(100))),
+                }
+                if messages.is_empty() || messages.iter().map(String::len).sum::<usize>() > 1500 {
+                    *messages = first();
+                }
+                let text = prompt(messages);
+                let which = next(engines.len());
+                let (engine, end) = &mut engines[which];
+                let (cached, tokens, logits) = ask(&mut **engine, &text);
+                end.iter().for_each(|end| end.end());
+                let alone = ask(&mut *without.engine(), &text);
+                assert_eq!(tokens, alone.1, "{architecture}, edit {edit}: {text}");
+                assert!(logits == alone.2, "{architecture}, edit {edit}: {text}");
+                (read, all) = (read + text.len() - cached, all + text.len());
+            }
+            assert!(memory < 1 << 20 || read < all, "{architecture}: {read} of {all} were read");
         }
     }
 }
