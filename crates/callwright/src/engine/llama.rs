@@ -503,13 +503,15 @@ impl Engine for LlamaEngine {
 
     fn remember(&mut self, reading: Duration) {
         let context = self.flash.as_ref().or(self.context.as_ref());
-        let bytes = || context.map_or(0, |context| context.state_size(0));
+        let checkpoints = self.checkpoints.for_disk(self.cached.len());
+        let recurrent: usize = checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
+        let bytes = || context.map_or(0, |context| context.state_size(0) + recurrent);
         if let Some(prompts) = self.prompts.clone()
             && self.short == 0
             && prompts.is_worth_writing(&self.cached, reading, bytes)
             && let Some(state) = self.state()
         {
-            prompts.write(&self.cached, self.read_with_flash, self.checkpoints.kept(), state);
+            prompts.write(&self.cached, self.read_with_flash, &checkpoints, state);
         }
         let (model, options) = (&self.model, &self.options);
         let found = self.threads.measure(|threads| steps(model, Layout::alone(threads), options, &[1]));
@@ -609,8 +611,9 @@ fn can_truncate(model: &LlamaModel) -> bool {
 
 /// Where a prompt may have checkpoints.
 fn outline(words: &Words, options: &LoadOptions, prompt: &[Token], known: usize, question: usize) -> Outline {
-    let apart = if options.is_on_gpu() { APART.0 } else { APART.1 };
-    Outline { tokens: prompt.len(), messages: words.messages(prompt), known, question, apart }
+    let on_gpu = options.is_on_gpu();
+    let apart = if on_gpu { APART.0 } else { APART.1 };
+    Outline { tokens: prompt.len(), messages: words.messages(prompt), known, question, apart, whole: !on_gpu }
 }
 
 /// Returns what was read of earlier prompts, if the options keep any.

@@ -9,8 +9,12 @@ use std::sync::Arc;
 
 /// The most checkpoints of a sequence.
 pub(super) const MOST: usize = 32;
+/// The most of them that are written to disk.
+const ON_DISK: usize = 8;
 /// A longer part of a prompt has checkpoints within it: as many tokens as are decoded at a time.
 const STRIDE: usize = 512;
+/// So many tokens are between those at the end of a long first message.
+const TAIL: usize = 128;
 
 /// The recurrent part of a sequence's state after its first tokens.
 #[derive(Clone)]
@@ -41,6 +45,8 @@ pub(crate) struct Outline {
     pub question: usize,
     /// Checkpoints are at least so many tokens apart.
     pub apart: usize,
+    /// Whether there is one after the whole prompt, too, beside that before its last token.
+    pub whole: bool,
 }
 
 impl Checkpoints {
@@ -51,6 +57,16 @@ impl Checkpoints {
 
     pub(crate) fn kept(&self) -> &[Checkpoint] {
         &self.kept
+    }
+
+    /// Those that are worth writing to disk with a prompt of so many tokens.
+    pub(crate) fn for_disk(&self, tokens: usize) -> Vec<Checkpoint> {
+        let mut kept = self.kept.clone();
+        while kept.len() > ON_DISK {
+            let places: Vec<usize> = kept.iter().map(|kept| kept.at).collect();
+            kept.remove(least(&places, tokens, &[self.question]));
+        }
+        kept
     }
 
     /// The last one within the first `len` tokens.
@@ -76,8 +92,11 @@ impl Checkpoints {
         let mut add = |place: usize, apart: usize| {
             let reached = before.max(from);
             // Within a long message.
-            let within = (1..).map(|part| reached + part * STRIDE).take_while(|within| within + STRIDE <= place);
-            new.extend(within);
+            new.extend((1..).map(|part| reached + part * STRIDE).take_while(|within| within + STRIDE <= place));
+            if reached == 0 && place > STRIDE {
+                // Tools are added at the end of the first one.
+                new.extend((1..4).map(|part| place - part * TAIL));
+            }
             if place > from && place >= before + apart {
                 new.push(place);
                 before = place;
@@ -86,8 +105,12 @@ impl Checkpoints {
         for place in prompt.messages.iter().copied().filter(|place| *place < end) {
             add(place, prompt.apart);
         }
-        // An answer that comes back in other words differs from here on. The last token of a prompt is decoded by itself anyhow.
+        // A prompt that is asked again goes on before its last token, which is decoded by itself anyhow, and one with the answer in other words
+        // after it.
         add(end, 1);
+        if prompt.whole {
+            add(prompt.tokens, 1);
+        }
         let is_near = |place: &usize| place.abs_diff(prompt.known) < prompt.apart;
         if prompt.known > from + prompt.apart && !new.iter().any(is_near) {
             new.push(prompt.known);

@@ -98,9 +98,10 @@ fn checkpoints_count_in_the_memory_for_prompts() {
 fn checkpoints_are_where_messages_begin_and_closer_to_the_end() {
     let cache = PromptCache::new(1 << 30, None, false);
     let mut live = Checkpoints::default();
-    let mut read =
+    let read =
         |live: &mut Checkpoints, tokens: usize, messages: &[usize], from: usize, known: usize, question: usize| {
-            let prompt = Outline { tokens, messages: messages.to_vec(), known, question, apart: 8 };
+            let prompt =
+                Outline { tokens, messages: messages.to_vec(), known, question, apart: 8, whole: tokens == 1000 };
             live.plan(&prompt, from);
             let mut at = from;
             while let Some(ahead) = live.ahead(at, tokens - at) {
@@ -112,7 +113,7 @@ fn checkpoints_are_where_messages_begin_and_closer_to_the_end() {
     let places = read(&mut live, 1000, &[0, 400, 404, 450, 996], 0, 0, 0);
     assert_eq!(
         places,
-        [400, 450, 962, 996, 999],
+        [400, 450, 962, 996, 999, 1000],
         "one within the long message, none beside another, one before the last token"
     );
     live.truncate(996);

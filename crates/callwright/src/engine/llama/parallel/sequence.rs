@@ -3,7 +3,7 @@
 use super::{SequenceState, Shared, State, Wanted};
 use crate::engine::llama::words::Words;
 use crate::engine::llama::{can_truncate, outline};
-use crate::engine::prompt_cache::{Checkpoints, PromptCache, Reading, WORTH, Wanted as Sought};
+use crate::engine::prompt_cache::{Checkpoints, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token, common};
@@ -211,15 +211,18 @@ impl Engine for Sequence {
 
     fn remember(&mut self, reading: Duration) {
         let shared = Arc::clone(&self.shared);
-        let bytes = || shared.lock().context.as_ref().map_or(0, |context| context.state_size(self.index));
-        let is_worth = |prompts: &&PromptCache| prompts.is_worth_writing(&self.cached, reading, bytes);
-        let Some(prompts) = shared.prompts.as_deref().filter(is_worth) else { return };
+        let Some(prompts) = shared.prompts.as_deref() else { return };
         let mut state = shared.lock();
         self.notice_losses(&state);
         let State { context: Some(context), sequences, .. } = &mut *state else { return };
         let sequence = &sequences[self.index];
+        let checkpoints = sequence.checkpoints.for_disk(self.cached.len());
+        let recurrent: usize = checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
+        if !prompts.is_worth_writing(&self.cached, reading, || context.state_size(self.index) + recurrent) {
+            return;
+        }
         if let Some(state) = context.state(self.index) {
-            prompts.write(&self.cached, sequence.read_with_flash, sequence.checkpoints.kept(), state);
+            prompts.write(&self.cached, sequence.read_with_flash, &checkpoints, state);
         }
     }
 
