@@ -102,7 +102,8 @@ impl Checkpoints {
                 before = place;
             }
         };
-        for place in prompt.messages.iter().copied().filter(|place| *place < end) {
+        // A token by itself is computed in another way than among others, which rounds differently.
+        for place in prompt.messages.iter().copied().filter(|place| *place + 2 <= end) {
             add(place, prompt.apart);
         }
         // A prompt that is asked again goes on before its last token, which is decoded by itself anyhow, and one with the answer in other words
