@@ -104,6 +104,10 @@ pub struct ServerOptions {
     #[arg(long, value_name = "ORIGIN", help_heading = "Server")]
     cors: Vec<String>,
 
+    /// Answer with an error if a conversation does not fit the context, so that the client shortens it, or shorten old results and turns here
+    #[arg(long, value_name = "shorten|error", default_value = "error", value_parser = one_of::<ContextPolicy>(["shorten", "error"]), help_heading = "Server")]
+    context_policy: ContextPolicy,
+
     /// Let N more requests wait; further ones get status 429
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
     queue: usize,
@@ -260,7 +264,7 @@ impl ServerOptions {
             template: self.template,
             format: self.format,
             load,
-            defaults: Options { context: ContextPolicy::Error, constrain: self.constrain, ..Options::default() },
+            defaults: Options { context: self.context_policy, constrain: self.constrain, ..Options::default() },
             max_tokens: self.max_tokens,
             seed: self.seed,
             stream_arguments: self.stream_arguments,

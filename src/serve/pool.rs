@@ -277,7 +277,7 @@ impl Host {
     /// Adds a request to the queue.
     pub(super) fn push(&self, job: Job) -> std::result::Result<(), Full> {
         let kind = worker::kind(&job.work);
-        self.shared.queue.push(job, kind)
+        self.shared.queue.push(job, &kind)
     }
 
     /// Does something with the session that does not generate.

@@ -6,18 +6,19 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a request has in common with others, so that a worker has the beginning of its prompt in the cache.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Kind {
     /// A hash of the tools.
     pub tools: u64,
-    /// A hash of how the conversation begins.
-    pub conversation: u64,
+    /// A hash of each message.
+    pub messages: Vec<u64>,
 }
 
 impl Kind {
     /// How much two requests have in common.
-    fn likeness(self, other: Kind) -> usize {
-        if self.tools != other.tools { 0 } else { 1 + usize::from(self.conversation == other.conversation) }
+    fn likeness(&self, other: &Kind) -> usize {
+        let same = self.messages.iter().zip(&other.messages).take_while(|(one, other)| one == other).count();
+        if self.tools == other.tools { 1 + same } else { 0 }
     }
 }
 
@@ -39,6 +40,8 @@ struct State {
     running: usize,
     /// Workers that are about to ask for a request: each takes one that waits.
     coming: usize,
+    /// Those of them that have just answered, and the kind of what they did.
+    returning: Vec<(usize, Kind)>,
     closed: bool,
     /// How long a request took lately, in seconds.
     typical: f64,
@@ -48,6 +51,14 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Full {
     pub seconds: u64,
+}
+
+impl State {
+    /// Takes the request that was handed to a worker.
+    fn handed_to(&mut self, worker: usize) -> Option<Job> {
+        let at = self.handed.iter().position(|(to, _)| *to == worker)?;
+        Some(self.handed.swap_remove(at).1)
+    }
 }
 
 impl Queue {
@@ -61,17 +72,30 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a request. An idle worker takes it at once: the one whose last request was most like it.
-    pub(super) fn push(&self, job: Job, kind: Kind) -> Result<(), Full> {
+    /// Adds a request. A worker takes it at once: the one whose last request was most like it, also if that has just answered and
+    /// is not idle yet.
+    pub(super) fn push(&self, job: Job, kind: &Kind) -> Result<(), Full> {
         let mut state = self.lock();
         if state.closed {
             return Err(Full { seconds: 1 });
         }
         // A client that has gone no longer waits.
         state.waiting.retain(|job| job.outbox.is_wanted());
-        let best = state.idle.iter().enumerate().max_by_key(|(_, (_, known))| known.likeness(kind)).map(|(at, _)| at);
-        if let Some(best) = best {
-            let (worker, _) = state.idle.remove(best);
+        let likeness = |(_, known): &(usize, Kind)| known.likeness(kind);
+        let best = |workers: &[(usize, Kind)]| {
+            let best = workers.iter().enumerate().max_by_key(|(_, worker)| likeness(worker));
+            best.map(|(at, worker)| (likeness(worker), at))
+        };
+        // What waits is before it.
+        let returning = best(&state.returning).filter(|_| state.waiting.is_empty());
+        let worker = match (best(&state.idle), returning) {
+            (Some((idle, at)), returning) if returning.is_none_or(|(other, _)| other <= idle) => {
+                Some(state.idle.remove(at))
+            }
+            (_, Some((_, at))) => Some(state.returning.remove(at)),
+            _ => None,
+        };
+        if let Some((worker, _)) = worker {
             state.handed.push((worker, job));
             drop(state);
             self.changed.notify_all();
@@ -86,21 +110,22 @@ impl Queue {
     }
 
     /// The next request for a worker; `None` once the queue is closed and empty. `known` is the kind of its last one.
-    pub(super) fn next(&self, worker: usize, known: Kind) -> Option<Job> {
+    pub(super) fn next(&self, worker: usize, known: &Kind) -> Option<Job> {
         let mut state = self.lock();
         state.coming -= 1;
-        if let Some(job) = state.waiting.pop_front() {
+        state.returning.retain(|(other, _)| *other != worker);
+        if let Some(job) = state.handed_to(worker).or_else(|| state.waiting.pop_front()) {
             state.running += 1;
             return Some(job);
         }
         if state.closed {
             return None;
         }
-        state.idle.push((worker, known));
+        state.idle.push((worker, known.clone()));
         loop {
-            if let Some(at) = state.handed.iter().position(|(to, _)| *to == worker) {
+            if let Some(job) = state.handed_to(worker) {
                 state.running += 1;
-                return Some(state.handed.swap_remove(at).1);
+                return Some(job);
             }
             if state.closed {
                 return None;
@@ -109,11 +134,12 @@ impl Queue {
         }
     }
 
-    /// That a worker is done with a request that it began then.
-    pub(super) fn done(&self, began: Instant) {
+    /// That a worker is done with a request of a kind that it began then.
+    pub(super) fn done(&self, worker: usize, known: &Kind, began: Instant) {
         let mut state = self.lock();
         state.running -= 1;
         state.coming += 1;
+        state.returning.push((worker, known.clone()));
         let seconds = began.elapsed().as_secs_f64();
         state.typical = if state.typical == 0.0 { seconds } else { 0.8 * state.typical + 0.2 * seconds };
     }

@@ -59,9 +59,7 @@ pub(super) fn kind(work: &Work) -> Kind {
     match work {
         Work::Chat(chat) => Kind {
             tools: hash(&|hasher| chat.tools.iter().for_each(|tool| tool.name.hash(hasher))),
-            conversation: hash(&|hasher| {
-                chat.messages.iter().take(2).for_each(|message| message.content.hash(hasher));
-            }),
+            messages: chat.messages.iter().map(|message| hash(&|hasher| message.content.hash(hasher))).collect(),
         },
         _ => Kind::default(),
     }
@@ -71,7 +69,7 @@ pub(super) fn kind(work: &Work) -> Kind {
 pub(super) fn work(shared: &Shared, number: usize) {
     let mut known = Kind::default();
     let mut worker: Option<Worker<'_>> = None;
-    while let Some(Job { work, outbox, until, _held }) = shared.queue.next(number, known) {
+    while let Some(Job { work, outbox, until, _held }) = shared.queue.next(number, &known) {
         let began = Instant::now();
         let last = if until <= began {
             let message = "the request waited until its time was over (--timeout)";
@@ -83,7 +81,7 @@ pub(super) fn work(shared: &Shared, number: usize) {
             None
         };
         // Before the client knows, so that its next request finds a free worker.
-        shared.queue.done(began);
+        shared.queue.done(number, &known, began);
         last.into_iter().for_each(|update| outbox.send(update));
     }
 }

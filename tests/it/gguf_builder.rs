@@ -143,17 +143,23 @@ impl GgufBuilder {
             .tensor("token_embd.weight", &[8, 16])
     }
 
-    /// A model whose 26 letters are its tokens, with random weights, of this architecture: `llama`, or the recurrent `mamba`.
+    /// A model whose 26 letters are its tokens, with random weights, of this architecture: `llama`, the recurrent `mamba`, or the
+    /// hybrids `lfm2` and `qwen35`. A hybrid has a token with which a message begins.
     pub fn random(architecture: &str) -> GgufBuilder {
         let letters: Vec<String> = ('a'..='z').map(String::from).collect();
+        let is_hybrid = matches!(architecture, "lfm2" | "qwen35");
+        let markup = ["<end>", "<start>"].map(|token| token.as_bytes().to_vec());
+        let markup = &markup[..if is_hybrid { 2 } else { 1 }];
         let tokens: Vec<Vec<u8>> =
-            letters.iter().map(|letter| letter.as_bytes().to_vec()).chain([b"<end>".to_vec()]).collect();
-        let kinds = (0..27).map(|index| if index == 26 { 3 } else { 1 }).collect();
+            letters.iter().map(|letter| letter.as_bytes().to_vec()).chain(markup.iter().cloned()).collect();
+        let (count, blocks) = (tokens.len() as u64, if is_hybrid { 4 } else { 2 });
+        let kinds = (0..tokens.len()).map(|index| if index >= 26 { 3 } else { 1 }).collect();
         let key = |name: &str| format!("{architecture}.{name}");
         let epsilon = Val::Raw(6, 1e-5f32.to_le_bytes().to_vec());
+        let norm = if architecture == "lfm2" { "token_embd_norm.weight" } else { "output_norm.weight" };
         let mut gguf = GgufBuilder::new()
             .set("general.architecture", architecture)
-            .set(&key("block_count"), 2)
+            .set(&key("block_count"), blocks)
             .set(&key("context_length"), 4096)
             .set(&key("embedding_length"), 64)
             .set(&key("attention.layer_norm_rms_epsilon"), epsilon)
@@ -164,43 +170,92 @@ impl GgufBuilder {
             .set("tokenizer.ggml.merges", ["a b"])
             .set("tokenizer.ggml.eos_token_id", 26)
             .set("tokenizer.ggml.add_bos_token", false)
-            .tensor("token_embd.weight", &[64, 27])
-            .tensor("output_norm.weight", &[64]);
+            .tensor("token_embd.weight", &[64, count])
+            .tensor(norm, &[64]);
+        let attention: &[(&str, u32)] = &[("attention.head_count", 2), ("feed_forward_length", 128)];
         let numbers: &[(&str, u32)] = match architecture {
             "mamba" => {
                 &[("ssm.conv_kernel", 4), ("ssm.inner_size", 128), ("ssm.state_size", 16), ("ssm.time_step_rank", 4)]
             }
-            _ => &[("attention.head_count", 2), ("attention.head_count_kv", 1), ("feed_forward_length", 128)],
+            "lfm2" => &[("shortconv.l_cache", 3), ("vocab_size", 28)],
+            "qwen35" => &[
+                ("attention.head_count_kv", 1),
+                ("attention.key_length", 32),
+                ("attention.value_length", 32),
+                ("rope.dimension_count", 32),
+                ("ssm.conv_kernel", 4),
+                ("ssm.inner_size", 64),
+                ("ssm.state_size", 32),
+                ("ssm.time_step_rank", 2),
+                ("ssm.group_count", 1),
+                ("full_attention_interval", 4),
+            ],
+            _ => &[("attention.head_count_kv", 1)],
         };
-        for (name, number) in numbers {
+        for (name, number) in numbers.iter().chain(if architecture == "mamba" { &[] } else { attention }) {
             gguf = gguf.set(&key(name), *number);
         }
-        let tensors: &[(&str, &[u64])] = match architecture {
-            "mamba" => &[
-                ("attn_norm.weight", &[64]),
-                ("ssm_in.weight", &[64, 256]),
-                ("ssm_conv1d.weight", &[4, 128]),
-                ("ssm_conv1d.bias", &[128]),
-                ("ssm_x.weight", &[128, 36]),
-                ("ssm_dt.weight", &[4, 128]),
-                ("ssm_dt.bias", &[128]),
-                ("ssm_a", &[16, 128]),
-                ("ssm_d", &[128]),
-                ("ssm_out.weight", &[128, 64]),
-            ],
-            _ => &[
-                ("attn_norm.weight", &[64]),
-                ("attn_q.weight", &[64, 64]),
-                ("attn_k.weight", &[64, 32]),
-                ("attn_v.weight", &[64, 32]),
-                ("attn_output.weight", &[64, 64]),
-                ("ffn_norm.weight", &[64]),
-                ("ffn_gate.weight", &[64, 128]),
-                ("ffn_up.weight", &[64, 128]),
-                ("ffn_down.weight", &[128, 64]),
-            ],
-        };
-        for block in 0..2 {
+        // A hybrid's last block is one of attention.
+        let is_attention = |block: u32| !is_hybrid || block == 3;
+        if architecture == "lfm2" {
+            let heads = (0..blocks).map(|block| i32::from(is_attention(block))).collect();
+            gguf = gguf.set("lfm2.attention.head_count_kv", Val::I32s(heads));
+        }
+        if architecture == "qwen35" {
+            gguf = gguf.set("qwen35.rope.dimension_sections", Val::I32s(vec![6, 5, 5, 0]));
+        }
+        let mamba: &[(&str, &[u64])] = &[
+            ("attn_norm.weight", &[64]),
+            ("ssm_in.weight", &[64, 256]),
+            ("ssm_conv1d.weight", &[4, 128]),
+            ("ssm_conv1d.bias", &[128]),
+            ("ssm_x.weight", &[128, 36]),
+            ("ssm_dt.weight", &[4, 128]),
+            ("ssm_dt.bias", &[128]),
+            ("ssm_a", &[16, 128]),
+            ("ssm_d", &[128]),
+            ("ssm_out.weight", &[128, 64]),
+        ];
+        let convolution: &[(&str, &[u64])] = &[
+            ("shortconv.conv.weight", &[3, 64]),
+            ("shortconv.in_proj.weight", &[64, 192]),
+            ("shortconv.out_proj.weight", &[64, 64]),
+        ];
+        let delta: &[(&str, &[u64])] = &[
+            ("attn_qkv.weight", &[64, 128]),
+            ("attn_gate.weight", &[64, 64]),
+            ("ssm_conv1d.weight", &[4, 128]),
+            ("ssm_dt.bias", &[2]),
+            ("ssm_a", &[2]),
+            ("ssm_beta.weight", &[64, 2]),
+            ("ssm_alpha.weight", &[64, 2]),
+            ("ssm_norm.weight", &[32]),
+            ("ssm_out.weight", &[64, 64]),
+        ];
+        let queries = if architecture == "qwen35" { 128 } else { 64 };
+        let attention: &[(&str, &[u64])] = &[
+            ("attn_q.weight", &[64, queries]),
+            ("attn_k.weight", &[64, 32]),
+            ("attn_v.weight", &[64, 32]),
+            ("attn_output.weight", &[64, 64]),
+        ];
+        let normed: &[(&str, &[u64])] = &[("attn_q_norm.weight", &[32]), ("attn_k_norm.weight", &[32])];
+        let after = if architecture == "qwen35" { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+        let around: &[(&str, &[u64])] = &[
+            ("attn_norm.weight", &[64]),
+            (after, &[64]),
+            ("ffn_gate.weight", &[64, 128]),
+            ("ffn_up.weight", &[64, 128]),
+            ("ffn_down.weight", &[128, 64]),
+        ];
+        for block in 0..blocks {
+            let tensors = match architecture {
+                "mamba" => mamba.to_vec(),
+                _ if is_hybrid && is_attention(block) => [around, attention, normed].concat(),
+                "lfm2" => [around, convolution].concat(),
+                "qwen35" => [around, delta].concat(),
+                _ => [around, attention].concat(),
+            };
             for (name, shape) in tensors {
                 gguf = gguf.tensor(&format!("blk.{block}.{name}"), shape);
             }
@@ -288,7 +343,9 @@ impl GgufBuilder {
             if self.runs {
                 let weight = |_| {
                     state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5).to_le_bytes()
+                    let weight = (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
+                    // A state that grows with each token soon is no number.
+                    (if tensor.name.ends_with("ssm_a") { -weight.abs() } else { weight }).to_le_bytes()
                 };
                 out.extend((0..tensor.bytes / 4).flat_map(weight));
                 out.resize(out.len().next_multiple_of(32), 0);

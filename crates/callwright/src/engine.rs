@@ -277,7 +277,8 @@ pub trait Engine: Send {
     /// The tokens in the context, in order.
     fn cached(&self) -> &[Token];
 
-    /// Drops all but the first `len` tokens or, if the model cannot drop a part, all of them.
+    /// Drops all but the first `len` tokens or, if the model cannot drop only the last ones, as many more as it has to: see
+    /// [`Engine::cached`].
     fn truncate(&mut self, len: usize);
 
     /// Appends at least one token; afterwards [`Engine::logits`] are those of the last one.
@@ -321,6 +322,10 @@ pub trait Engine: Send {
     /// Looks for what was read of earlier prompts, and continues from the longest beginning of `prompt` that is worth it,
     /// in place of what is in the context. No more than `most` tokens are of use.
     fn recall(&mut self, _prompt: &[Token], _most: usize) {}
+
+    /// Called before a prompt is read whose last question comes after so many tokens: a later prompt may begin with as many, and then
+    /// go on in another way.
+    fn mark(&mut self, _question: usize) {}
 
     /// Called after each generation: what is in the context now may be kept for later prompts. Reading the prompt took
     /// `reading`.

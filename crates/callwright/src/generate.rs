@@ -124,6 +124,10 @@ pub(crate) fn read<'g>(
     let cacheable = prompt.len().saturating_sub(1);
     engine.recall(prompt, cacheable);
     engine.truncate(common(engine.cached(), prompt).min(cacheable));
+    // A token by itself is computed in another way than among others, which rounds differently, and the last one is decoded by itself.
+    if engine.cached().len() + 2 == prompt.len() && !engine.can_truncate() && !engine.samples() {
+        engine.truncate(prompt.len().saturating_sub(3));
+    }
     let cached = engine.cached().len();
     let came = decode_prompt(engine, prompt, &limits, on_prompt);
     on_prompt(prompt.len() - cached, prompt.len() - cached);

@@ -23,7 +23,7 @@ use self::layout::{Layout, steps};
 use self::threads::Threads;
 use self::weights::Weights;
 use self::words::Words;
-use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
+use super::prompt_cache::{Checkpoints, Disk, Entry, Outline, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{ReadVocabulary, Vocabulary};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::setting::Setting;
@@ -54,6 +54,8 @@ const LATER: usize = 1024;
 /// Each step of a model smaller than this is over before a second thread has begun, and a prompt before it has moved to
 /// another context.
 const SMALL: u64 = 32 << 20;
+/// Checkpoints are so many tokens apart on a GPU, which reads as many while it copies one, and on the CPU.
+const APART: (usize, usize) = (64, 8);
 /// The version of llama.cpp's package, which what is kept on disk belongs to.
 const LLAMA: &str = "0.1.161";
 
@@ -84,8 +86,10 @@ pub struct LlamaEngine {
     short: usize,
     /// Whether the rest of the prompt is read with flash attention though it is short, as without a cache.
     goes_on: bool,
-    /// A number of tokens after which the state is kept, since another prompt has begun with the same ones.
-    checkpoint: usize,
+    /// Where a model that cannot truncate can go back to.
+    checkpoints: Checkpoints,
+    /// Where the last question of the next prompt is.
+    question: usize,
     /// The threads of all its contexts.
     pool: Pool,
 }
@@ -163,7 +167,8 @@ impl LlamaEngine {
             read_with_flash: 0,
             short: 0,
             goes_on: false,
-            checkpoint: 0,
+            checkpoints: Checkpoints::default(),
+            question: 0,
             pool: Pool::default(),
         }
     }
@@ -221,10 +226,12 @@ impl LlamaEngine {
     /// Goes on with a state, or with nothing if that is impossible.
     fn set_state(&mut self, tokens: &[Token], flash: usize, state: &[u8]) {
         self.flash = None;
+        let checkpoints = std::mem::take(&mut self.checkpoints);
         self.forget();
         if self.context.as_mut().is_some_and(|context| context.set_state(0, state)) {
             self.cached.extend_from_slice(tokens);
             self.read_with_flash = flash;
+            self.checkpoints = checkpoints;
         }
     }
 
@@ -244,10 +251,20 @@ impl LlamaEngine {
         true
     }
 
+    /// How many of the first `len` tokens it can go on from.
+    fn reach(&self, len: usize) -> usize {
+        if self.can_truncate() || len == self.cached.len() {
+            len
+        } else {
+            self.checkpoints.last(len).map_or(0, |last| last.at)
+        }
+    }
+
     /// Nothing is in the context any more.
     fn forget(&mut self) {
         self.rows.clear();
         self.cached.clear();
+        self.checkpoints.clear();
         (self.read_with_flash, self.short) = (0, 0);
     }
 
@@ -403,12 +420,13 @@ impl Engine for LlamaEngine {
         let wanted = tokens.max(2 * size).min(self.context_limit().max(tokens));
         let size = self.options.context.unwrap_or(wanted).max(tokens);
         let (state, flash, cached) = (self.state(), self.read_with_flash, std::mem::take(&mut self.cached));
-        let short = self.short;
+        let (short, checkpoints) = (self.short, std::mem::take(&mut self.checkpoints));
         self.forget();
         // First, so that both need not fit into memory.
         (self.context, self.flash) = (None, None);
         self.context = Some(self.context_for(size)?);
         if let Some(state) = state {
+            self.checkpoints = checkpoints;
             self.set_state(&cached, flash, &state);
             self.short = short.min(self.cached.len());
         }
@@ -427,24 +445,35 @@ impl Engine for LlamaEngine {
         if len >= self.cached.len() {
             return;
         }
+        let checkpoint = self.checkpoints.last(len).cloned();
         let Some(context) = self.current() else { return };
-        // Recurrent models and sliding windows cannot drop a part of a sequence.
-        let kept = if context.truncate(0, len) { len } else { 0 };
+        let kept = match checkpoint {
+            Some(checkpoint) if context.go_back(0, &checkpoint) => checkpoint.at,
+            None if context.truncate(0, len) => len,
+            // Recurrent models cannot drop a part of a sequence.
+            _ => 0,
+        };
         if kept == 0 {
             context.clear();
         }
         self.cached.truncate(kept);
+        self.checkpoints.truncate(kept);
         self.read_with_flash = self.read_with_flash.min(kept);
         self.short = self.short.min(kept);
     }
 
+    fn mark(&mut self, question: usize) {
+        self.question = question;
+    }
+
     fn recall(&mut self, prompt: &[Token], most: usize) {
-        (self.goes_on, self.checkpoint) = (false, 0);
+        self.goes_on = false;
+        let question = std::mem::take(&mut self.question);
         let Some(prompts) = self.prompts.clone() else { return };
         let mut shared = common(&self.cached, prompt);
         if self.short == 0 && self.cached.len() >= shared + WORTH {
             let (context, cached) = (self.flash.as_mut().or(self.context.as_mut()), &self.cached);
-            prompts.keep(cached, self.read_with_flash, || context?.state(0));
+            prompts.keep(cached, self.read_with_flash, self.checkpoints.kept(), || context?.state(0));
         }
         if self.is_short() {
             return;
@@ -455,8 +484,7 @@ impl Engine for LlamaEngine {
             shared = 0;
         }
         let can_truncate = self.can_truncate();
-        let whole = shared == self.cached.len() && shared <= most;
-        let mut have = if can_truncate || whole { shared.min(most) } else { 0 };
+        let mut have = self.reach(shared.min(most));
         let full = self.context.as_ref().is_none_or(Context::is_full_attention);
         let flash = !full || (self.can_move && most >= FLASH_FROM);
         let reading = if flash { Reading::Flash } else { Reading::Full };
@@ -466,25 +494,29 @@ impl Engine for LlamaEngine {
         {
             self.goes_on = flash && gain < most;
             if !(self.goes_on && full && self.set_flash_state(&entry)) {
+                self.checkpoints = Checkpoints::of(&entry.checkpoints);
                 self.set_state(&entry.tokens, entry.flash, &entry.state);
             }
             self.truncate(gain);
             have = self.cached.len();
         }
-        // Only a model that cannot truncate needs states in the middle of a prompt.
-        let known = if can_truncate { 0 } else { prompts.known(prompt).max(shared).min(most) };
-        self.checkpoint = if known >= have + WORTH { known } else { 0 };
+        if !can_truncate {
+            let known = prompts.known(prompt).max(shared).min(most);
+            self.checkpoints.plan(&outline(&self.words, &self.options, prompt, known, question), have);
+        }
     }
 
     fn remember(&mut self, reading: Duration) {
         let context = self.flash.as_ref().or(self.context.as_ref());
-        let bytes = || context.map_or(0, |context| context.state_size(0));
+        let checkpoints = self.checkpoints.for_disk(self.cached.len());
+        let recurrent: usize = checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
+        let bytes = || context.map_or(0, |context| context.state_size(0) + recurrent);
         if let Some(prompts) = self.prompts.clone()
             && self.short == 0
             && prompts.is_worth_writing(&self.cached, reading, bytes)
             && let Some(state) = self.state()
         {
-            prompts.write(&self.cached, self.read_with_flash, state);
+            prompts.write(&self.cached, self.read_with_flash, &checkpoints, state);
         }
         let (model, options) = (&self.model, &self.options);
         let found = self.threads.measure(|threads| steps(model, Layout::alone(threads), options, &[1]));
@@ -494,17 +526,18 @@ impl Engine for LlamaEngine {
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        let ahead = self.checkpoint.saturating_sub(self.cached.len());
-        if (1..tokens.len()).contains(&ahead) {
-            self.checkpoint = 0;
-            self.decode(&tokens[..ahead])?;
-            if let (Some(prompts), Some(state)) = (self.prompts.clone(), self.state()) {
-                prompts.keep_beginning(&self.cached, self.read_with_flash, state);
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let count = rest.len().min(self.batch());
+            let count = self.checkpoints.ahead(self.cached.len(), count).unwrap_or(count);
+            self.decode_batch(&rest[..count], count - 1)?;
+            rest = &rest[count..];
+            if self.checkpoints.is_planned(self.cached.len())
+                && let Some(prompts) = self.prompts.clone()
+                && let Some(state) = self.current().and_then(|context| context.checkpoint(0))
+            {
+                self.checkpoints.push(self.cached.len(), state, &prompts);
             }
-            return self.decode(&tokens[ahead..]);
-        }
-        for chunk in tokens.chunks(self.batch()) {
-            self.decode_batch(chunk, chunk.len() - 1)?;
         }
         Ok(())
     }
@@ -579,6 +612,13 @@ fn moves(model: &LlamaModel, options: &LoadOptions) -> bool {
 /// Returns whether a sequence of the model can drop its last tokens.
 fn can_truncate(model: &LlamaModel) -> bool {
     !model.is_recurrent() && !model.is_hybrid()
+}
+
+/// Where a prompt may have checkpoints.
+fn outline(words: &Words, options: &LoadOptions, prompt: &[Token], known: usize, question: usize) -> Outline {
+    let on_gpu = options.is_on_gpu();
+    let apart = if on_gpu { APART.0 } else { APART.1 };
+    Outline { tokens: prompt.len(), messages: words.messages(prompt), known, question, apart, whole: !on_gpu }
 }
 
 /// Returns what was read of earlier prompts, if the options keep any.

@@ -1,15 +1,17 @@
 //! What was read of earlier prompts, for prompts that begin alike: in memory, and on disk for later runs.
 //!
 //! An entry is a sequence of tokens and the engine's state after it. A model with ordinary attention can drop the end of it,
-//! so any common beginning saves time. A recurrent model can only go on from the whole of an entry.
+//! so any common beginning saves time. A recurrent or hybrid model can only go on from the whole of an entry, or from one of its checkpoints.
 
+mod checkpoints;
 mod disk;
 
+pub(crate) use checkpoints::{Checkpoint, Checkpoints, Outline};
 pub use disk::{Disk, Kept, clear, list};
 
 use super::{Token, common};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Fewer tokens are decoded in the time that a state takes to copy.
@@ -22,6 +24,8 @@ const WORTH_WRITING: Duration = Duration::from_millis(500);
 /// Nor is one whose state has more bytes for each second that it took. States were read from disk into a GPU's memory at twice this
 /// rate (docs/figures.md).
 const BYTES_PER_SECOND: f64 = 0.5e9;
+/// Bytes of checkpoints that a prompt has while it is read, for the disk, where no prompts are kept in memory.
+const FOR_DISK: u64 = 64 << 20;
 
 /// Prompts that were read, of one model in one kind of context.
 pub(crate) struct PromptCache {
@@ -40,6 +44,8 @@ pub(crate) struct Entry {
     /// How many of them were read as flash attention reads a prompt.
     pub flash: usize,
     pub state: Arc<Vec<u8>>,
+    /// Where else a model can go on that cannot truncate.
+    pub checkpoints: Vec<Checkpoint>,
 }
 
 /// How the rest of a prompt is read. What comes from the cache must have been read in the same way, so that the answer is the
@@ -52,9 +58,13 @@ pub(crate) enum Reading {
     Any,
 }
 
-/// The least recently used first.
 #[derive(Default)]
-struct Memory(VecDeque<Entry>);
+struct Memory {
+    /// The least recently used first.
+    entries: VecDeque<Entry>,
+    /// All states that are in use, of entries and of sequences. Several may share one.
+    states: Vec<Weak<Vec<u8>>>,
+}
 
 /// What is searched for.
 #[derive(Debug, Clone, Copy)]
@@ -68,23 +78,28 @@ pub(crate) struct Wanted<'p> {
 }
 
 impl Wanted<'_> {
-    /// How much of the prompt an entry saves, if that is worth the time; `flash` of its tokens were read with flash attention.
-    fn gain(&self, tokens: &[Token], flash: usize, can_truncate: bool) -> Option<usize> {
+    /// How much of the prompt an entry saves, if that is worth the time; `flash` of its tokens were read with flash attention. `reach` says
+    /// where a model that cannot truncate goes on, of the entry's first tokens.
+    fn gain(&self, tokens: &[Token], flash: usize, reach: Option<&dyn Fn(usize) -> usize>) -> Option<usize> {
         let shared = common(tokens, self.prompt);
-        let used = match self.reading {
-            _ if !can_truncate => shared,
-            Reading::Any => shared.min(self.most),
-            Reading::Full if flash > 0 => 0,
-            Reading::Full => shared.min(self.most),
-            Reading::Flash => match shared.min(flash).min(self.most) {
+        let used = match (self.reading, reach) {
+            (_, Some(reach)) => reach(shared.min(self.most)),
+            (Reading::Any, None) => shared.min(self.most),
+            (Reading::Full, None) if flash > 0 => 0,
+            (Reading::Full, None) => shared.min(self.most),
+            (Reading::Flash, None) => match shared.min(flash).min(self.most) {
                 all if all == self.most => all,
                 // The rest must not be too short.
                 used => used.min(self.most.saturating_sub(PROMPT_BLOCK)),
             },
         };
-        let whole = shared == tokens.len() && shared <= self.most;
-        ((can_truncate || whole) && used >= self.have + WORTH).then_some(used)
+        (used >= self.have + WORTH).then_some(used)
     }
+}
+
+/// Where a model that cannot truncate goes on, within the first `len` of so many tokens with such checkpoints.
+fn reach(tokens: usize, checkpoints: impl DoubleEndedIterator<Item = usize>, len: usize) -> usize {
+    if tokens <= len { tokens } else { checkpoints.rev().find(|at| *at <= len).unwrap_or_default() }
 }
 
 impl PromptCache {
@@ -99,32 +114,53 @@ impl PromptCache {
         let in_memory = self.lock().find(&wanted, self.can_truncate);
         let have = in_memory.as_ref().map_or(wanted.have, |(gain, _)| *gain);
         let on_disk = self.disk.as_ref().and_then(|disk| disk.find(&Wanted { have, ..wanted }, self.can_truncate));
+        if let Some((_, entry)) = &on_disk {
+            let mut memory = self.lock();
+            memory.states.extend(entry.checkpoints.iter().map(|checkpoint| Arc::downgrade(&checkpoint.state)));
+            memory.fit(self.budget);
+        }
         on_disk.or(in_memory)
     }
 
     /// How much of a prompt the tokens of some entry begin with, whether or not the engine can go on from there.
     pub(crate) fn known(&self, prompt: &[Token]) -> usize {
-        let in_memory = self.lock().0.iter().map(|entry| common(&entry.tokens, prompt)).max();
+        let in_memory = self.lock().entries.iter().map(|entry| common(&entry.tokens, prompt)).max();
         in_memory.max(self.disk.as_ref().map(|disk| disk.known(prompt))).unwrap_or_default()
     }
 
     /// Keeps in memory what is about to leave the context, unless that is known already.
-    pub(crate) fn keep(&self, tokens: &[Token], flash: usize, state: impl FnOnce() -> Option<Vec<u8>>) {
+    pub(crate) fn keep(
+        &self,
+        tokens: &[Token],
+        flash: usize,
+        checkpoints: &[Checkpoint],
+        state: impl FnOnce() -> Option<Vec<u8>>,
+    ) {
         if self.budget == 0 || tokens.len() < WORTH || self.lock().covers(tokens, self.can_truncate) {
             return;
         }
         if let Some(state) = state() {
-            self.lock().insert(Entry::new(tokens, flash, state), self.budget, self.can_truncate);
+            self.lock().insert(Entry::new(tokens, flash, checkpoints, state), self.budget, self.can_truncate);
         }
     }
 
-    /// Keeps, in memory and on disk, a beginning that prompts have in common.
-    pub(crate) fn keep_beginning(&self, tokens: &[Token], flash: usize, state: Vec<u8>) {
-        let entry = Entry::new(tokens, flash, state);
-        if let Some(disk) = &self.disk {
-            disk.write(entry.clone(), self.can_truncate);
-        }
-        self.lock().insert(entry, self.budget, self.can_truncate);
+    /// How many checkpoints of so many bytes a sequence may have: a quarter of the memory for all prompts, but one in any case.
+    pub(crate) fn checkpoints(&self, bytes: usize) -> usize {
+        let most = self.room() / 4 / (bytes.max(1) as u64);
+        usize::try_from(most).unwrap_or(usize::MAX).clamp(1, checkpoints::MOST)
+    }
+
+    /// Holds the state of a sequence's checkpoint in memory; `None` if there is no room for it.
+    pub(crate) fn hold(&self, state: Vec<u8>) -> Option<Arc<Vec<u8>>> {
+        let mut memory = self.lock();
+        let state = Arc::new(state);
+        memory.states.push(Arc::downgrade(&state));
+        memory.fit(self.room()).then_some(state)
+    }
+
+    /// Bytes for prompts and checkpoints in memory.
+    fn room(&self) -> u64 {
+        self.budget.max(if self.disk.is_some() { FOR_DISK } else { 0 })
     }
 
     /// Whether a prompt that took this long to read is worth keeping on disk, with a state of so many bytes.
@@ -135,9 +171,9 @@ impl PromptCache {
     }
 
     /// Keeps on disk what is in the context. The file is written while the program goes on.
-    pub(crate) fn write(&self, tokens: &[Token], flash: usize, state: Vec<u8>) {
+    pub(crate) fn write(&self, tokens: &[Token], flash: usize, checkpoints: &[Checkpoint], state: Vec<u8>) {
         if let Some(disk) = &self.disk {
-            disk.write(Entry::new(tokens, flash, state), self.can_truncate);
+            disk.write(Entry::new(tokens, flash, checkpoints, state), self.can_truncate);
         }
     }
 
@@ -148,36 +184,67 @@ impl PromptCache {
 
 impl Memory {
     fn find(&mut self, wanted: &Wanted<'_>, can_truncate: bool) -> Option<(usize, Entry)> {
-        let gain = |entry: &Entry| wanted.gain(&entry.tokens, entry.flash, can_truncate);
-        let gains = self.0.iter().enumerate().filter_map(|(place, entry)| Some((gain(entry)?, place)));
+        let gain = |entry: &Entry| {
+            let reach = |len: usize| entry.reach(len);
+            wanted.gain(&entry.tokens, entry.flash, if can_truncate { None } else { Some(&reach) })
+        };
+        let gains = self.entries.iter().enumerate().filter_map(|(place, entry)| Some((gain(entry)?, place)));
         let (gain, place) = gains.max_by_key(|(gain, _)| *gain)?;
-        let entry = self.0.remove(place)?;
-        self.0.push_back(entry.clone());
+        let entry = self.entries.remove(place)?;
+        self.entries.push_back(entry.clone());
         Some((gain, entry))
     }
 
     /// Returns whether an entry does what one of `tokens` would.
     fn covers(&self, tokens: &[Token], can_truncate: bool) -> bool {
-        self.0
-            .iter()
-            .any(|entry| entry.tokens.starts_with(tokens) && (can_truncate || entry.tokens.len() == tokens.len()))
+        self.entries.iter().any(|entry| entry.covers(tokens, can_truncate))
     }
 
     fn insert(&mut self, entry: Entry, budget: u64, can_truncate: bool) {
         // The beginnings of a conversation that goes on.
-        self.0.retain(|old| !entry.tokens.starts_with(&old.tokens) || (!can_truncate && old.tokens != entry.tokens));
-        self.0.push_back(entry);
-        while self.0.iter().map(Entry::size).sum::<u64>() > budget && self.0.pop_front().is_some() {}
+        self.entries.retain(|old| !entry.covers(&old.tokens, can_truncate));
+        self.states.push(Arc::downgrade(&entry.state));
+        self.entries.push_back(entry);
+        self.fit(budget);
+    }
+
+    /// Drops what was not used for the longest time, and returns whether the rest fits.
+    fn fit(&mut self, budget: u64) -> bool {
+        while self.size() > budget {
+            if self.entries.pop_front().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn size(&mut self) -> u64 {
+        self.states.retain(|state| state.strong_count() > 0);
+        let states: usize = self.states.iter().filter_map(Weak::upgrade).map(|state| state.len()).sum();
+        let tokens: usize = self.entries.iter().map(|entry| size_of_val::<[Token]>(&entry.tokens)).sum();
+        (states + tokens) as u64
     }
 }
 
 impl Entry {
-    fn new(tokens: &[Token], flash: usize, state: Vec<u8>) -> Entry {
-        Entry { tokens: tokens.into(), flash, state: Arc::new(state) }
+    fn new(tokens: &[Token], flash: usize, checkpoints: &[Checkpoint], state: Vec<u8>) -> Entry {
+        Entry { tokens: tokens.into(), flash, state: Arc::new(state), checkpoints: checkpoints.to_vec() }
+    }
+
+    /// Where a model that cannot truncate goes on, within the first `len` tokens.
+    fn reach(&self, len: usize) -> usize {
+        reach(self.tokens.len(), self.checkpoints.iter().map(|checkpoint| checkpoint.at), len)
+    }
+
+    /// Returns whether it does what an entry of `tokens` would, but for a few tokens.
+    fn covers(&self, tokens: &[Token], can_truncate: bool) -> bool {
+        let as_much = || self.reach(tokens.len()) + WORTH > tokens.len();
+        self.tokens.starts_with(tokens) && (can_truncate || as_much())
     }
 
     fn size(&self) -> u64 {
-        (self.state.len() + size_of_val::<[Token]>(&self.tokens)) as u64
+        let checkpoints: usize = self.checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
+        (self.state.len() + checkpoints + size_of_val::<[Token]>(&self.tokens)) as u64
     }
 }
 

@@ -13,8 +13,8 @@ use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
 use crate::constraint::{Compiler, Constraint, Mode};
 use crate::decision::{CallProbability, Decided, Decision, Opening, Thresholds};
-use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
+use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
 use crate::message::{Message, Role};
@@ -82,6 +82,7 @@ impl Session {
         let begun = (written.prefill.as_bytes(), written.thinking);
         let unavailable = constrain::unavailable(&**engine, options);
         engine.prepare(&written.prompt.pieces, options, request.until);
+        engine.mark(question(&**engine, written, &request.messages));
         // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
         let after_result = request.messages.last().is_some_and(|message| message.role == Role::Tool);
         let json = form.json.filter(|_| after_result && !written.thinking && !engine.samples());
@@ -362,6 +363,21 @@ fn marker_tokens(engine: &dyn Engine, format: &Format) -> Vec<String> {
         !token.is_empty() && texts.any(|text| text.contains(token.as_str()))
     };
     engine.model().control_tokens.iter().filter(in_marker).cloned().collect()
+}
+
+/// The number of tokens before the last question of a prompt; 0 if the prompt has it in other words.
+fn question(engine: &dyn Engine, written: &Written, messages: &[Message]) -> usize {
+    let question = messages.iter().rev().find(|message| message.role == Role::User);
+    let place = question
+        .filter(|question| !question.content.is_empty())
+        .and_then(|question| written.text.rfind(&question.content));
+    let Some(place) = place else { return 0 };
+    let mut bytes = 0;
+    let is_before = |token: &&Token| {
+        bytes += engine.token_bytes(**token).len();
+        bytes <= place
+    };
+    written.tokens.iter().take_while(is_before).count()
 }
 
 /// Returns whether a grammar holds the answer as a whole.

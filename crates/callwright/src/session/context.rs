@@ -317,6 +317,22 @@ fn overflow(writer: &PromptWriter, engine: &dyn Engine, request: &AnswerRequest,
     if !parts.is_empty() {
         message += &format!(" (of these: {})", parts.join(", "));
     }
+    // Among several messages, the one that takes the most.
+    let largest = (0..request.messages.len()).max_by_key(|&index| request.messages[index].content.len());
+    if let Some(index) = largest.filter(|_| request.messages.len() > 1) {
+        let mut messages = request.messages.to_vec();
+        let large = &mut messages[index];
+        let (role, name) = (large.role, large.name.clone());
+        large.content.clear();
+        if let Some(taken) = without(with_messages(messages)) {
+            let whose = match (role, name) {
+                (Role::Tool, Some(name)) => format!("the result of {name}"),
+                (Role::Tool, None) => "a tool's result".to_owned(),
+                (role, _) => format!("of role {}", role.as_str()),
+            };
+            message += &format!("; the largest message is messages[{index}], {whose}, with {taken}");
+        }
+    }
     let hint = if limit < engine.model().context_train {
         format!("a larger {} gives more room, up to what the model was trained for", Setting::Context)
     } else {

@@ -7,6 +7,7 @@ use super::BATCH;
 use super::backend::{backend, because, is_left};
 use super::state::{self, Layout};
 use super::weights::Weights;
+use crate::engine::prompt_cache::Checkpoint;
 use crate::engine::{LoadOptions, Token};
 use crate::setting::Setting;
 use crate::{Error, ErrorKind, Result};
@@ -21,6 +22,9 @@ const STEP: usize = 256;
 /// How long an idle thread spins before it sleeps, in llama.cpp's unit: some milliseconds, so that choosing a token does not
 /// put the others to sleep. llama.cpp's own 50 keep a core busy for a tenth of a second.
 const POLL: u32 = 1;
+
+/// llama.h's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, which the bindings leave out: of a hybrid's state only what is recurrent.
+const RECURRENT: sys::llama_state_seq_flags = 1;
 
 /// What a context is made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -247,21 +251,46 @@ impl Context {
 
     /// A sequence's state as bytes, as a context of one sequence writes it; `None` if llama.cpp cannot write it.
     pub(super) fn state(&mut self, sequence: usize) -> Option<Vec<u8>> {
-        let size = self.state_size(sequence);
+        let bytes = if self.copied { None } else { self.write_state(sequence, 0) }?;
+        Some(state::convert(bytes, Layout { sequences: 1, ..self.layout() }))
+    }
+
+    /// A part of a sequence's state as llama.cpp writes it.
+    fn write_state(&mut self, sequence: usize, flags: sys::llama_state_seq_flags) -> Option<Vec<u8>> {
+        let (context, sequence) = (self.raw.as_ptr(), number(sequence));
+        // SAFETY: it counts bytes.
+        let size = unsafe { sys::llama_state_seq_get_size_ext(context, sequence, flags) };
         if size == 0 {
             return None;
         }
-        let (context, sequence) = (self.raw.as_ptr(), number(sequence));
         let mut bytes: Vec<u8> = Vec::new();
         bytes.try_reserve_exact(size).ok()?;
         // SAFETY: there is space for `size` bytes, and llama.cpp writes no more. It returns how many it has written; these are
         // initialised.
         unsafe {
-            let written = sys::llama_state_seq_get_data_ext(context, bytes.as_mut_ptr(), size, sequence, 0);
+            let written = sys::llama_state_seq_get_data_ext(context, bytes.as_mut_ptr(), size, sequence, flags);
             bytes.set_len(written.min(size));
         }
-        let whole = bytes.len() == size;
-        whole.then(|| state::convert(bytes, Layout { sequences: 1, ..self.layout() }))
+        (bytes.len() == size).then_some(bytes)
+    }
+
+    /// The recurrent part of a sequence's state, as long as the sequence is; `None` if llama.cpp cannot write it.
+    pub(super) fn checkpoint(&mut self, sequence: usize) -> Option<Vec<u8>> {
+        self.write_state(sequence, RECURRENT)
+    }
+
+    /// Drops all but the first tokens of a sequence, those of one of its checkpoints. Returns whether that is possible; if not, nothing is left of
+    /// the sequence.
+    pub(super) fn go_back(&mut self, sequence: usize, checkpoint: &Checkpoint) -> bool {
+        // What waits to be copied are numbers of attention, which a checkpoint does not have.
+        let read = self.read_bytes(sequence, &checkpoint.state, RECURRENT);
+        let whole = read && self.truncate(sequence, checkpoint.at);
+        if !whole {
+            let why = because("it does not fit the model");
+            tracing::warn!("a checkpoint after {} tokens is ignored: {why}", checkpoint.at);
+            self.truncate(sequence, 0);
+        }
+        whole
     }
 
     /// Returns whether states can be read and replaced now.
@@ -289,17 +318,22 @@ impl Context {
             self.truncate(sequence, 0);
             return false;
         }
-        // SAFETY: llama.cpp reads no more than the bytes that there are, and refuses what does not fit the context.
-        let read = unsafe {
-            sys::llama_state_seq_set_data_ext(self.raw.as_ptr(), state.as_ptr(), state.len(), number(sequence), 0)
-        };
-        let whole = read == state.len();
+        let whole = self.read_bytes(sequence, state, 0);
         if !whole {
             // What llama.cpp has to say about a refusal is not the reason of a later error.
             let _ = because("");
             self.truncate(sequence, 0);
         }
         whole
+    }
+
+    /// Replaces a part of a sequence's state; returns whether llama.cpp has read all of it.
+    fn read_bytes(&mut self, sequence: usize, state: &[u8], flags: sys::llama_state_seq_flags) -> bool {
+        // SAFETY: llama.cpp reads no more than the bytes that there are, and refuses what does not fit the context.
+        let read = unsafe {
+            sys::llama_state_seq_set_data_ext(self.raw.as_ptr(), state.as_ptr(), state.len(), number(sequence), flags)
+        };
+        read == state.len()
     }
 
     /// Returns whether it computes attention in full.

@@ -10,8 +10,8 @@ mod sequence;
 use super::context::{Context, Pool, Shape};
 use super::layout::{self, Layout};
 use super::weights::Weights;
-use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, moves};
-use crate::engine::prompt_cache::{PromptCache, WORTH};
+use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, moves};
+use crate::engine::prompt_cache::{Checkpoints, PromptCache, WORTH};
 use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::{Error, ErrorKind, Result};
 use sequence::Sequence;
@@ -42,6 +42,8 @@ struct State {
     flash: Option<Context>,
     /// Whether sequences can be moved there and back.
     can_move: bool,
+    /// Whether a sequence can drop its last tokens.
+    can_truncate: bool,
     /// Capacity of each sequence in tokens.
     room: usize,
     sequences: Vec<SequenceState>,
@@ -54,6 +56,8 @@ struct SequenceState {
     cached: Vec<Token>,
     /// How many of them were read as flash attention reads a prompt.
     read_with_flash: usize,
+    /// Where it can go back to, if the model cannot truncate.
+    checkpoints: Checkpoints,
     /// The prompt of its turn, which will be in the cache soon.
     prompt: Vec<Token>,
     /// Whether it generates, so that the others wait for its decoding.
@@ -69,7 +73,17 @@ impl SequenceState {
     /// Nothing of it is in the context any more.
     fn forget(&mut self) {
         self.cached.clear();
+        self.checkpoints.clear();
         self.read_with_flash = 0;
+    }
+
+    /// How many of the first `len` tokens it can go on from.
+    fn reach(&self, len: usize, can_truncate: bool) -> usize {
+        if can_truncate || len == self.cached.len() {
+            len
+        } else {
+            self.checkpoints.last(len).map_or(0, |last| last.at)
+        }
     }
 }
 
@@ -116,9 +130,10 @@ impl Shared {
     fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
         let can_move = moves(&engine.model, &engine.options);
+        let can_truncate = can_truncate(&engine.model);
         let pool = Pool::default();
         Shared {
-            state: Mutex::new(State { context: None, flash: None, can_move, room: 0, sequences }),
+            state: Mutex::new(State { context: None, flash: None, can_move, can_truncate, room: 0, sequences }),
             changed: Condvar::new(),
             model: Arc::clone(&engine.model),
             info: engine.words.info.clone(),
@@ -286,16 +301,21 @@ impl State {
         self.sequences.iter_mut().for_each(SequenceState::forget);
     }
 
-    /// The sequence with the longest prefix of `prompt`, and its length.
-    fn longest_prefix(&self, prompt: &[Token]) -> (usize, usize) {
-        let prefixes = self.sequences.iter().map(|sequence| common(&sequence.cached, prompt)).enumerate();
+    /// The sequence with the longest prefix of `prompt` that others can go on from, and its length: up to `most` tokens.
+    fn longest_prefix(&self, prompt: &[Token], most: usize) -> (usize, usize) {
+        let prefix = |one: &SequenceState| one.reach(common(&one.cached, prompt).min(most), self.can_truncate);
+        let prefixes = self.sequences.iter().map(prefix).enumerate();
         prefixes.max_by_key(|(_, length)| *length).unwrap_or_default()
     }
 
     /// Returns whether a generating sequence will soon have a longer prefix of `prompt` than any has now.
     fn prefix_is_coming(&self, prompt: &[Token]) -> bool {
-        let coming = self.sequences.iter().filter(|one| one.in_turn).map(|one| common(&one.prompt, prompt)).max();
-        coming.is_some_and(|coming| coming >= self.longest_prefix(prompt).1 + WORTH)
+        let coming = |one: &SequenceState| {
+            let shared = common(&one.prompt, prompt);
+            if self.can_truncate { shared } else { one.checkpoints.coming(shared) }
+        };
+        let coming = self.sequences.iter().filter(|one| one.in_turn).map(coming).max();
+        coming.is_some_and(|coming| coming >= self.longest_prefix(prompt, prompt.len()).1 + WORTH)
     }
 }
 

@@ -7,13 +7,13 @@
 //! | bytes | |
 //! |---|---|
 //! | 4 | the number of sequences; then for each, 4 bytes with its number of tokens, and if that is not 0: |
-//! | 12 a token | its position, the number 1, and its sequence |
+//! | 12 or 24 a token | its position, the number 1, if the model knows such its place in two more dimensions and its token, and its sequence |
 //! | 16 | whether values are stored element by element, the number of layers, two numbers of rotations |
 //! | 12 + keys a layer | the type, the size of a token's keys, the keys |
 //! | 12 + values a layer | the type, the size of a token's values, the values; element by element: the type, the size of an element (4 bytes), the number of elements (4 bytes), the values |
 //!
-//! A model with sliding windows writes two such parts. What does not read like this is left as it is: recurrent models, and
-//! positions with several dimensions.
+//! A model with sliding windows writes two such parts. A hybrid writes what is recurrent after them, alike in every context. What does not read like
+//! this is left as it is, such as the state of a recurrent model.
 
 use llama_cpp_sys_2 as sys;
 use std::ops::Range;
@@ -96,6 +96,8 @@ struct Part {
     /// Whether its values are stored element by element; `None` if there are no tokens.
     flag: Option<usize>,
     values: Vec<Values>,
+    /// After the last sequence.
+    end: usize,
 }
 
 /// The values of one layer.
@@ -114,16 +116,33 @@ struct Values {
 
 fn parts(state: &[u8]) -> Option<Vec<Part>> {
     let mut from = Reader::new(state)?;
-    let mut parts = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     while from.at < state.len() {
-        parts.push(part(&mut from)?);
+        if parts.iter().any(|part| part.flag.is_some()) && is_recurrent(&state[from.at..]) {
+            break;
+        }
+        let start = from.at;
+        let Some(part) = part(&mut from, 12).or_else(|| {
+            from.at = start;
+            part(&mut from, 24)
+        }) else {
+            return None;
+        };
+        parts.push(part);
     }
     Some(parts)
 }
 
-fn part(from: &mut Reader<'_>) -> Option<Part> {
+/// Returns whether this is the recurrent part of a sequence's state: one state, its position, no list of sequences, and not stored element by
+/// element.
+fn is_recurrent(state: &[u8]) -> bool {
+    let number = |place: usize| state.get(4 * place..4 * place + 4);
+    number(0) == Some(&1u32.to_le_bytes()) && (2..4).all(|place| number(place) == Some(&[0; 4])) && number(4).is_some()
+}
+
+fn part(from: &mut Reader<'_>, cell: usize) -> Option<Part> {
     let sequences = from.number()? as usize;
-    let mut part = Part { sequences, sequence: from.at..from.at, flag: None, values: Vec::new() };
+    let mut part = Part { sequences, sequence: from.at..from.at, flag: None, values: Vec::new(), end: from.at };
     for _ in 0..sequences {
         let start = from.at;
         let tokens = from.number()? as usize;
@@ -133,7 +152,7 @@ fn part(from: &mut Reader<'_>) -> Option<Part> {
         if part.flag.is_some() {
             return None;
         }
-        let mut cells = from.bytes(tokens.checked_mul(12)?)?.chunks_exact(12);
+        let mut cells = from.bytes(tokens.checked_mul(cell)?)?.chunks_exact(cell);
         if cells.any(|cell| cell[4..8] != 1u32.to_le_bytes()) {
             return None;
         }
@@ -150,6 +169,7 @@ fn part(from: &mut Reader<'_>) -> Option<Part> {
         }
         part.sequence = start..from.at;
     }
+    part.end = from.at;
     Some(part)
 }
 
@@ -180,6 +200,7 @@ fn with_sequences(state: &[u8], parts: &[Part], sequences: usize) -> Option<Vec<
         let others = sequences.checked_sub(usize::from(part.flag.is_some()))?;
         into.resize(into.len() + 4 * others, 0);
     }
+    into.extend_from_slice(state.get(parts.last()?.end..)?);
     Some(into)
 }
 
@@ -247,12 +268,18 @@ mod tests {
 
     /// A state with one part, of two layers with 3 elements each.
     fn state(tokens: u32, sequences: u32, transposed: bool) -> Vec<u8> {
+        hybrid(tokens, sequences, transposed, false)
+    }
+
+    /// The same, or one of a hybrid model with positions in several dimensions.
+    fn hybrid(tokens: u32, sequences: u32, transposed: bool, is_hybrid: bool) -> Vec<u8> {
         let mut bytes = b"header 8".to_vec();
         let mut put = |number: u32| bytes.extend_from_slice(&number.to_le_bytes());
         put(sequences);
         put(tokens);
         for position in 0..tokens {
-            [position, 1, 0].into_iter().for_each(&mut put);
+            [position, 1].into_iter().for_each(&mut put);
+            (0..if is_hybrid { 4 } else { 1 }).for_each(|_| put(0));
         }
         [u32::from(transposed), 2, 0, 0].into_iter().for_each(&mut put);
         for layer in 0..2 {
@@ -269,6 +296,9 @@ mod tests {
             }
         }
         (1..sequences).for_each(|_| put(0));
+        if is_hybrid {
+            [1, tokens - 1, 0, 0, 2, F32, 8, 0, 77, 78].into_iter().for_each(put);
+        }
         bytes
     }
 
@@ -278,8 +308,10 @@ mod tests {
         for (from, into) in layouts.into_iter().flat_map(|from| layouts.map(|into| (from, into))) {
             for tokens in [1, 2, 70] {
                 let to = Layout { sequences: into.0 as usize, transposed: into.1 };
-                let converted = convert(state(tokens, from.0, from.1), to);
-                assert_eq!(converted, state(tokens, into.0, into.1), "{from:?} to {into:?}");
+                for is_hybrid in [false, true] {
+                    let converted = convert(hybrid(tokens, from.0, from.1, is_hybrid), to);
+                    assert_eq!(converted, hybrid(tokens, into.0, into.1, is_hybrid), "{from:?} to {into:?}");
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::engine::LoraAdapter;
 use crate::engine::PromptFolder;
+use crate::engine::prompt_cache::Checkpoint;
 use crate::engine::sampler::Sampling;
 use crate::generate::{Generation, Limits, generate};
 use crate::models::bundled;
@@ -351,4 +352,35 @@ fn every_context_of_a_model_has_its_adapters() {
     end.end();
     assert_eq!(written.tokens, write(&mut load(adapt), &prompt).tokens);
     assert_ne!(written.tokens, write(&mut load(|_| ()), &prompt).tokens);
+}
+
+#[test]
+fn a_foreign_checkpoint_is_ignored_and_the_answer_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, other] =
+        ["lfm2", "qwen35"].map(|name| GgufBuilder::random(name).write(folder.path(), &format!("{name}.gguf")));
+    let open = |file: &Path| {
+        let on_cpu = LoadOptions::default().with(|load| (load.gpu_layers, load.threads) = (Some(0), Some(1)));
+        LlamaEngine::load(file, LoadOptions { prompt_memory: 1 << 20, ..on_cpu }).unwrap()
+    };
+    let text = |engine: &LlamaEngine, end: &str| {
+        let text = format!("<start>{}<end><start>{end}", "abcdefghij".repeat(9));
+        engine.tokenize(&[Piece { text, literal: false }]).unwrap()
+    };
+    let (mut engine, mut foreign) = (open(&file), open(&other));
+    let (first, second) = (text(&engine, "klmnop"), text(&engine, "uvwxyz"));
+    let expected = write(&mut open(&file), &second);
+    write(&mut foreign, &first);
+    let of_another = foreign.checkpoints.kept()[0].state.to_vec();
+    write(&mut engine, &first);
+    let own = engine.checkpoints.kept()[0].clone();
+    assert_eq!(write(&mut engine, &second).usage.cached_tokens, own.at);
+    let cut = own.state[..own.state.len() / 2].to_vec();
+    for bad in [of_another, cut, Vec::new(), vec![0xff; own.state.len()]] {
+        let mut engine = open(&file);
+        write(&mut engine, &first);
+        engine.checkpoints = Checkpoints::of(&[Checkpoint { at: own.at, state: bad.into() }]);
+        let answer = write(&mut engine, &second);
+        assert_eq!((answer.usage.cached_tokens, answer.tokens), (0, expected.tokens.clone()));
+    }
 }

@@ -97,6 +97,16 @@ impl Words {
         }
     }
 
+    /// Where messages begin in a prompt: at tokens that text cannot be, and that end none.
+    pub(super) fn messages(&self, prompt: &[Token]) -> Vec<usize> {
+        let is_control = |token: Token| {
+            (0..self.model.n_vocab()).contains(&token.0)
+                && self.model.vocab().attr(LlamaToken(token.0)).contains(LlamaTokenAttr::Control)
+        };
+        let begins = |(_, token): &(usize, &Token)| is_control(**token) && !self.is_end(**token);
+        prompt.iter().enumerate().filter(begins).map(|(place, _)| place).collect()
+    }
+
     /// Returns whether a token ends the model's turn.
     pub(super) fn is_end(&self, token: Token) -> bool {
         (0..self.model.n_vocab()).contains(&token.0) && self.model.vocab().is_eog(LlamaToken(token.0))

@@ -3,7 +3,7 @@
 //! Several processes may share a folder. A file is written under another name and renamed, so that nobody sees a part of
 //! one. It has a checksum: what is damaged is ignored. The file that was not used for the longest time goes first.
 
-use super::{Entry, Wanted};
+use super::{Checkpoint, Entry, Wanted, reach};
 use crate::engine::{Token, common};
 use crate::{Error, Result};
 use serde::Serialize;
@@ -16,12 +16,14 @@ use std::time::SystemTime;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// The beginning of a file; its last character is the version.
-const MAGIC: [u8; 8] = *b"CWPROMP2";
-/// The magic, the number of tokens, how many of these were read with flash attention, the length of the state, and the checksum
-/// of both.
-const HEADER: usize = 5 * 8;
+const MAGIC: [u8; 8] = *b"CWPROMP3";
+/// The magic, the number of tokens, how many of these were read with flash attention, the length of the state, the number of checkpoints,
+/// and the checksum of all that follows: the tokens, the place and the length of each checkpoint, the state, the checkpoints.
+const HEADER: usize = 6 * 8;
 /// More tokens than any context has: a longer list is damage.
 const MOST_TOKENS: u64 = 1 << 26;
+/// More checkpoints than any sequence has.
+const MOST_CHECKPOINTS: u64 = 1 << 10;
 const EXTENSION: &str = "prompt";
 /// What a folder's entries belong to, for `list`.
 const LABEL: &str = "model.txt";
@@ -51,7 +53,15 @@ struct Head {
     flash: usize,
     /// The length of the state.
     state: u64,
+    /// The place of each checkpoint, and its length.
+    checkpoints: Vec<(usize, u64)>,
     checksum: u64,
+}
+
+impl Head {
+    fn reach(&self, len: usize) -> usize {
+        reach(self.tokens.len(), self.checkpoints.iter().map(|(at, _)| *at), len)
+    }
 }
 
 impl Disk {
@@ -75,7 +85,10 @@ impl Disk {
     /// The entry that saves the most of a prompt. A damaged one is removed, and the next one tried.
     pub(super) fn find(&self, wanted: &Wanted<'_>, can_truncate: bool) -> Option<(usize, Entry)> {
         let mut found: Vec<(usize, PathBuf)> = self.look(|files| {
-            let gain = |head: &Head| wanted.gain(&head.tokens, head.flash, can_truncate);
+            let gain = |head: &Head| {
+                let reach = |len: usize| head.reach(len);
+                wanted.gain(&head.tokens, head.flash, if can_truncate { None } else { Some(&reach) })
+            };
             files.iter().filter_map(|(path, head)| Some((gain(head)?, path.clone()))).collect()
         });
         found.sort_unstable();
@@ -105,7 +118,7 @@ impl Disk {
         }
         let (root, folder, label, budget) = (self.root.clone(), self.folder.clone(), self.label.clone(), self.budget);
         // The beginnings of what is written, which it replaces.
-        let replaced = |known: &[Token]| can_truncate && entry.tokens.starts_with(known);
+        let replaced = |known: &[Token]| entry.covers(known, can_truncate);
         let shorter: Vec<PathBuf> = self.look(|files| {
             files.iter().filter(|(_, head)| replaced(&head.tokens)).map(|(path, _)| path.clone()).collect()
         });
@@ -156,17 +169,25 @@ fn read_head(file: &mut impl Read) -> io::Result<Head> {
     let mut header = [0; HEADER];
     file.read_exact(&mut header)?;
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
-    let (count, flash, state, checksum) = (number(8), number(16), number(24), number(32));
-    if header[..8] != MAGIC || count > MOST_TOKENS {
+    let (count, flash, state, checkpoints, checksum) = (number(8), number(16), number(24), number(32), number(40));
+    if header[..8] != MAGIC || count > MOST_TOKENS || checkpoints > MOST_CHECKPOINTS {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no prompt of this version"));
     }
     let mut bytes = Vec::new();
-    file.take(4 * count).read_to_end(&mut bytes)?;
-    let tokens: Box<[Token]> = bytes.as_chunks().0.iter().map(|four| Token(i32::from_le_bytes(*four))).collect();
-    if tokens.len() as u64 != count {
+    file.take(4 * count + 16 * checkpoints).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != 4 * count + 16 * checkpoints {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "its tokens are cut off"));
     }
-    Ok(Head { tokens, flash: usize::try_from(flash).unwrap_or_default(), state, checksum })
+    let (tokens, places) = bytes.split_at(4 * count as usize);
+    let tokens: Box<[Token]> = tokens.as_chunks().0.iter().map(|four| Token(i32::from_le_bytes(*four))).collect();
+    let numbers: Vec<u64> = places.as_chunks().0.iter().map(|eight| u64::from_le_bytes(*eight)).collect();
+    let checkpoints: Vec<(usize, u64)> =
+        numbers.as_chunks().0.iter().map(|[at, length]| (*at as usize, *length)).collect();
+    let in_order = checkpoints.is_sorted_by_key(|(at, _)| *at) && checkpoints.iter().all(|(at, _)| *at <= tokens.len());
+    if !in_order {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "its checkpoints are in no order"));
+    }
+    Ok(Head { tokens, flash: usize::try_from(flash).unwrap_or_default(), state, checkpoints, checksum })
 }
 
 fn read_head_of(path: &Path) -> io::Result<Head> {
@@ -176,13 +197,21 @@ fn read_head_of(path: &Path) -> io::Result<Head> {
 fn read(path: &Path) -> io::Result<Entry> {
     let mut file = File::open(path)?;
     let head = read_head(&mut file)?;
-    let mut state = Vec::new();
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is damaged");
     // No more than there is, whatever the header says.
-    state.try_reserve_exact(usize::try_from(head.state.min(file.metadata()?.len())).unwrap_or(usize::MAX))?;
-    file.read_to_end(&mut state)?;
-    let entry = Entry::new(&head.tokens, head.flash, state);
-    if entry.state.len() as u64 != head.state || checksum(&entry) != head.checksum {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is damaged"));
+    let most = file.metadata()?.len();
+    let mut part = |length: u64| {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(usize::try_from(length.min(most)).unwrap_or(usize::MAX))?;
+        (&mut file).take(length).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 == length { Ok(bytes) } else { Err(damaged()) }
+    };
+    let state = part(head.state)?;
+    let checkpoint = |(at, length): &(usize, u64)| Ok(Checkpoint { at: *at, state: part(*length)?.into() });
+    let checkpoints: Vec<Checkpoint> = head.checkpoints.iter().map(checkpoint).collect::<io::Result<_>>()?;
+    let entry = Entry::new(&head.tokens, head.flash, &checkpoints, state);
+    if file.read(&mut [0])? != 0 || checksum(&entry) != head.checksum {
+        return Err(damaged());
     }
     Ok(entry)
 }
@@ -191,8 +220,16 @@ fn checksum(entry: &Entry) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(&bytes(&entry.tokens));
     hash.update(&(entry.flash as u64).to_le_bytes());
+    hash.update(&places(entry));
     hash.update(&entry.state);
+    entry.checkpoints.iter().for_each(|checkpoint| hash.update(&checkpoint.state));
     hash.digest()
+}
+
+/// The place and the length of each checkpoint.
+fn places(entry: &Entry) -> Vec<u8> {
+    let numbers = entry.checkpoints.iter().flat_map(|checkpoint| [checkpoint.at as u64, checkpoint.state.len() as u64]);
+    numbers.flat_map(u64::to_le_bytes).collect()
 }
 
 fn bytes(tokens: &[Token]) -> Vec<u8> {
@@ -210,11 +247,14 @@ fn save(root: &Path, folder: &Path, label: &str, entry: &Entry) -> io::Result<Pa
     // Readable by its owner alone, as everything that tempfile makes.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(&MAGIC)?;
-    for number in [entry.tokens.len() as u64, entry.flash as u64, entry.state.len() as u64, checksum(entry)] {
+    let (tokens, flash, checkpoints) = (entry.tokens.len(), entry.flash, entry.checkpoints.len());
+    for number in [tokens as u64, flash as u64, entry.state.len() as u64, checkpoints as u64, checksum(entry)] {
         file.write_all(&number.to_le_bytes())?;
     }
     file.write_all(&bytes(&entry.tokens))?;
+    file.write_all(&places(entry))?;
     file.write_all(&entry.state)?;
+    entry.checkpoints.iter().try_for_each(|checkpoint| file.write_all(&checkpoint.state))?;
     file.persist(&path).map_err(|error| error.error)?;
     Ok(path)
 }

@@ -1,9 +1,9 @@
 //! One sequence of a shared context, as an engine.
 
 use super::{SequenceState, Shared, State, Wanted};
-use crate::engine::llama::can_truncate;
 use crate::engine::llama::words::Words;
-use crate::engine::prompt_cache::{PromptCache, Reading, WORTH, Wanted as Sought};
+use crate::engine::llama::{can_truncate, outline};
+use crate::engine::prompt_cache::{Checkpoints, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token, common};
@@ -21,6 +21,8 @@ pub(super) struct Sequence {
     cached: Vec<Token>,
     /// The logits after each of the last requested tokens.
     logits: Vec<Vec<f32>>,
+    /// Where the last question of the next prompt is.
+    question: usize,
 }
 
 impl Sequence {
@@ -31,20 +33,24 @@ impl Sequence {
         state.sequences[index].taken = true;
         drop(state);
         let words = Words::new(Arc::clone(&shared.model), shared.info.clone());
-        Some(Sequence { words, shared: Arc::clone(shared), index, cached: Vec::new(), logits: Vec::new() })
+        Some(Sequence { words, shared: Arc::clone(shared), index, cached: Vec::new(), logits: Vec::new(), question: 0 })
     }
 
     /// Copies the beginning of `prompt` from another sequence of the context that has more of it.
-    fn take_prefix(&mut self, state: &mut State, prompt: &[Token]) {
-        let (other, length) = state.longest_prefix(prompt);
+    fn take_prefix(&mut self, state: &mut State, prompt: &[Token], most: usize) {
+        let (other, length) = state.longest_prefix(prompt, most);
+        let mine = state.sequences[self.index].reach(common(&self.cached, prompt).min(most), state.can_truncate);
         let Some(context) = &mut state.context else { return };
-        if length < common(&self.cached, prompt) + WORTH {
+        if length < mine + WORTH {
             return;
         }
         context.copy(other, self.index);
         self.cached.clone_from(&state.sequences[other].cached);
-        state.sequences[self.index].cached.clone_from(&self.cached);
-        state.sequences[self.index].read_with_flash = state.sequences[other].read_with_flash;
+        let checkpoints = Checkpoints::of(state.sequences[other].checkpoints.kept());
+        let read_with_flash = state.sequences[other].read_with_flash;
+        let sequence = &mut state.sequences[self.index];
+        sequence.cached.clone_from(&self.cached);
+        (sequence.checkpoints, sequence.read_with_flash) = (checkpoints, read_with_flash);
         self.keep_first(state, length);
     }
 
@@ -57,22 +63,41 @@ impl Sequence {
             sequences.iter().enumerate().any(|(i, one)| i != self.index && one.cached.starts_with(&self.cached));
         let flash = sequences[self.index].read_with_flash;
         if self.cached.len() >= shared + WORTH && !elsewhere {
-            prompts.keep(&self.cached, flash, || context.state(self.index));
+            let checkpoints = sequences[self.index].checkpoints.kept();
+            prompts.keep(&self.cached, flash, checkpoints, || context.state(self.index));
         }
     }
 
-    /// Drops all but the first `len` tokens, or all of them.
+    /// Drops all but the first `len` tokens or, if the model cannot drop only the last ones, as many more as it has to.
     fn keep_first(&mut self, state: &mut State, len: usize) {
-        let Some(context) = &mut state.context else { return };
-        // Recurrent models and sliding windows cannot drop a part, but can always drop everything.
-        let kept = if context.truncate(self.index, len) { len } else { 0 };
+        let State { context: Some(context), sequences, .. } = state else { return };
+        let sequence = &mut sequences[self.index];
+        let kept = match sequence.checkpoints.last(len) {
+            _ if len >= self.cached.len() => return,
+            Some(checkpoint) if context.go_back(self.index, checkpoint) => checkpoint.at,
+            None if context.truncate(self.index, len) => len,
+            // Recurrent models cannot drop a part, but can always drop everything.
+            _ => 0,
+        };
         if kept == 0 {
             context.truncate(self.index, 0);
         }
         self.cached.truncate(kept);
-        let sequence = &mut state.sequences[self.index];
         sequence.cached.truncate(kept);
+        sequence.checkpoints.truncate(kept);
         sequence.read_with_flash = sequence.read_with_flash.min(kept);
+    }
+
+    /// Keeps where the sequence is now, so that it can go back.
+    fn add_checkpoint(&self, state: &mut State) {
+        let State { context: Some(context), sequences, .. } = state else { return };
+        let sequence = &mut sequences[self.index];
+        if let Some(prompts) = &self.shared.prompts
+            && sequence.cached.len() == self.cached.len()
+            && let Some(state) = context.checkpoint(self.index)
+        {
+            sequence.checkpoints.push(self.cached.len(), state, prompts);
+        }
     }
 
     /// Drops what was lost with the context.
@@ -123,17 +148,20 @@ impl Engine for Sequence {
     fn begin(&mut self, prompt: &[Token], _sampling: &Sampling) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
-        // A model that cannot drop only its last tokens cannot share a prefix.
-        let shares = self.can_truncate();
         while !state.sequences[self.index].in_turn
-            && (state.wanted_room() > state.room || shares && state.prefix_is_coming(prompt))
+            && (state.wanted_room() > state.room || state.prefix_is_coming(prompt))
         {
             state = shared.wait(state);
         }
         self.notice_losses(&state);
+        let plans = !state.can_truncate && shared.prompts.is_some();
         let mine = &mut state.sequences[self.index];
         mine.in_turn = true;
         mine.prompt = prompt.to_vec();
+        if plans {
+            // So that others know what is coming.
+            mine.checkpoints.plan(&outline(&self.words, &shared.options, prompt, 0, self.question), 0);
+        }
         Ok(())
     }
 
@@ -143,11 +171,12 @@ impl Engine for Sequence {
         self.notice_losses(&state);
         self.set_aside(&mut state, prompt);
         let kept = common(&self.cached, prompt);
-        let whole = kept == self.cached.len() && kept <= most;
-        let mut have = if self.can_truncate() || whole { kept.min(most) } else { 0 };
-        if self.can_truncate() {
-            have = have.max(state.longest_prefix(prompt).1.min(most));
-        }
+        let mine = state.sequences[self.index].reach(kept.min(most), state.can_truncate);
+        let have = mine.max(state.longest_prefix(prompt, most).1);
+        let known = match &shared.prompts {
+            Some(prompts) if !state.can_truncate => prompts.known(prompt).max(kept).min(most),
+            _ => 0,
+        };
         let State { context: Some(context), sequences, room, .. } = &mut *state else { return };
         // An entry may be longer than what was reserved for this prompt.
         let sought = Sought { prompt, have, most, reading: Reading::Any };
@@ -161,24 +190,39 @@ impl Engine for Sequence {
             if context.set_state(self.index, &entry.state) {
                 self.cached.extend_from_slice(&entry.tokens);
                 sequence.cached.clone_from(&self.cached);
+                sequence.checkpoints = Checkpoints::of(&entry.checkpoints);
                 sequence.read_with_flash = entry.flash;
             }
             self.keep_first(&mut state, gain);
-        } else if self.can_truncate() {
-            self.take_prefix(&mut state, prompt);
+        } else {
+            self.take_prefix(&mut state, prompt, most);
         }
+        if !state.can_truncate && shared.prompts.is_some() {
+            let sequence = &mut state.sequences[self.index];
+            let from = sequence.reach(common(&self.cached, prompt).min(most), false);
+            let question = std::mem::take(&mut self.question);
+            sequence.checkpoints.plan(&outline(&self.words, &shared.options, prompt, known, question), from);
+        }
+    }
+
+    fn mark(&mut self, question: usize) {
+        self.question = question;
     }
 
     fn remember(&mut self, reading: Duration) {
         let shared = Arc::clone(&self.shared);
-        let bytes = || shared.lock().context.as_ref().map_or(0, |context| context.state_size(self.index));
-        let is_worth = |prompts: &&PromptCache| prompts.is_worth_writing(&self.cached, reading, bytes);
-        let Some(prompts) = shared.prompts.as_deref().filter(is_worth) else { return };
+        let Some(prompts) = shared.prompts.as_deref() else { return };
         let mut state = shared.lock();
         self.notice_losses(&state);
-        let flash = state.sequences[self.index].read_with_flash;
-        if let Some(state) = state.context.as_mut().and_then(|context| context.state(self.index)) {
-            prompts.write(&self.cached, flash, state);
+        let State { context: Some(context), sequences, .. } = &mut *state else { return };
+        let sequence = &sequences[self.index];
+        let checkpoints = sequence.checkpoints.for_disk(self.cached.len());
+        let recurrent: usize = checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
+        if !prompts.is_worth_writing(&self.cached, reading, || context.state_size(self.index) + recurrent) {
+            return;
+        }
+        if let Some(state) = context.state(self.index) {
+            prompts.write(&self.cached, sequence.read_with_flash, &checkpoints, state);
         }
     }
 
@@ -224,7 +268,20 @@ impl Engine for Sequence {
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        self.decode_all(tokens, tokens.len().saturating_sub(1))
+        let shared = Arc::clone(&self.shared);
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let ahead = shared.lock().sequences[self.index].checkpoints.ahead(self.cached.len(), rest.len());
+            let count = ahead.unwrap_or(rest.len());
+            self.decode_all(&rest[..count], count - 1)?;
+            rest = &rest[count..];
+            if ahead.is_some() {
+                self.add_checkpoint(&mut shared.lock());
+                // A sequence may wait for it.
+                shared.changed.notify_all();
+            }
+        }
+        Ok(())
     }
 
     fn can_truncate(&self) -> bool {
