@@ -122,12 +122,10 @@ fn parts(state: &[u8]) -> Option<Vec<Part>> {
             break;
         }
         let start = from.at;
-        let Some(part) = part(&mut from, 12).or_else(|| {
+        let part = part(&mut from, 12).or_else(|| {
             from.at = start;
             part(&mut from, 24)
-        }) else {
-            return None;
-        };
+        })?;
         parts.push(part);
     }
     Some(parts)
