@@ -339,9 +339,9 @@ fn runs_are_compared_case_by_case() {
         reported(&compare(&twins, &more).unwrap()),
         [
             line(&ids[0], &ids[0], "120 cases the same"),
-            line(&ids[1], "several like it", "0 cases the same"),
-            line("several like it", d, "0 cases the same"),
-            line("several like it", e, "0 cases the same"),
+            line(&ids[1], "several in the other run", "0 cases the same"),
+            line("several in the other run", d, "0 cases the same"),
+            line("several in the other run", e, "0 cases the same"),
         ]
     );
 }

@@ -29,7 +29,8 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Checkpoints {
     kept: Vec<Checkpoint>,
     planned: Vec<usize>,
-    /// Before the last question.
+    /// After the first message, where other conversations go on with the same tools; and before the last question.
+    first: usize,
     question: usize,
 }
 
@@ -64,7 +65,7 @@ impl Checkpoints {
         let mut kept = self.kept.clone();
         while kept.len() > ON_DISK {
             let places: Vec<usize> = kept.iter().map(|kept| kept.at).collect();
-            kept.remove(least(&places, tokens, &[self.question]));
+            kept.remove(least(&places, tokens, self.first, &[self.question]));
         }
         kept
     }
@@ -117,11 +118,12 @@ impl Checkpoints {
             new.push(prompt.known);
         }
         new.sort_unstable();
+        self.first = prompt.messages.iter().copied().find(|place| *place > 0).unwrap_or_default();
         self.question = prompt.question;
         let old = self.kept.iter().map(|kept| kept.at).filter(|at| *at <= from);
         let mut all: Vec<usize> = old.chain(new.iter().copied()).collect();
         while all.len() > MOST {
-            all.remove(least(&all, end, &[self.question, prompt.known]));
+            all.remove(least(&all, end, self.first, &[self.question, prompt.known]));
         }
         new.retain(|place| all.contains(place));
         self.planned = new;
@@ -151,7 +153,7 @@ impl Checkpoints {
         let most = prompts.checkpoints(state.len());
         while !self.kept.is_empty() && self.kept.len() >= most {
             let places: Vec<usize> = self.kept.iter().map(|kept| kept.at).collect();
-            self.kept.remove(least(&places, at, &[self.question]));
+            self.kept.remove(least(&places, at, self.first, &[self.question]));
         }
         if let Some(state) = prompts.hold(state) {
             self.kept.push(Checkpoint { at, state });
@@ -165,9 +167,12 @@ pub(super) fn last(checkpoints: &[Checkpoint], len: usize) -> Option<&Checkpoint
 }
 
 /// Which of several checkpoints, in order, saves the least: the end of a prompt changes more often than its beginning, so there they are closer to one
-/// another. What is next to one of `marked`, on either side, is left.
-fn least(places: &[usize], end: usize, marked: &[usize]) -> usize {
+/// another. What is at `first`, or next to one of `marked` on either side, is left.
+fn least(places: &[usize], end: usize, first: usize, marked: &[usize]) -> usize {
     let marks = |index: usize| {
+        if places[index] == first {
+            return true;
+        }
         let (place, next) = (places[index], places.get(index + 1).copied().unwrap_or(usize::MAX));
         let before = index.checked_sub(1).map_or(0, |before| places[before]);
         marked.iter().any(|mark| *mark > 0 && ((place..next).contains(mark) || (before..place).contains(mark)))
