@@ -316,7 +316,12 @@ fn texts_that_were_found_have_one_result() {
     let targets = targets();
     // What looks like a block quote begins where the text before a marker is cut.
     let cut = format!("x</think>{}> {}`<tool_call>get_time\n</tool_call>", "a".repeat(50), "b".repeat(317));
-    for (name, text) in FOUND.into_iter().chain([("ling-3", cut.as_bytes())]) {
+    // Arguments under another name become too long to hold before an escape that JSON does not have.
+    let long = format!(
+        "### TOOL_CALL_START ###\n{{\"name\": \"order\", \"parameters\": \"{{\\\"a{}\\xc3\": 1}}\"}}",
+        "b".repeat(1100)
+    );
+    for (name, text) in FOUND.into_iter().chain([("ling-3", cut.as_bytes()), ("repair", long.as_bytes())]) {
         let target = targets.iter().find(|target| target.name == name).unwrap();
         for repair in [true, false] {
             let setup = Setup { repair, ..target.setup.clone() };

@@ -82,16 +82,21 @@ impl JsonPayload {
 
     /// Handles what the active transducer did: reports, the end of a value. True if there was a report.
     pub(super) fn settle(&mut self, stops: &Stops, calls: &mut Calls) -> bool {
-        if self.state == State::Reading(Slot::ArgumentsText) {
-            self.pass_on(stops, calls);
+        match self.state {
+            State::Reading(Slot::ArgumentsText) => self.pass_on(stops, calls),
+            // What was read before a departure may be too long already: it comes before the report of that.
+            State::Reading(Slot::MaybeArguments) => self.commit(stops, calls),
+            _ => {}
         }
         let mut reported = false;
         while let Some((kind, place)) = self.active_mut().take_report() {
             reported = true;
-            self.report(kind, place, calls);
+            // What follows where a call was lost is not looked at.
+            if !matches!(self.state, State::Lost { .. }) {
+                self.report(kind, place, calls);
+            }
         }
         match self.state {
-            State::Reading(Slot::MaybeArguments) => self.commit(stops, calls),
             State::Reading(Slot::Name | Slot::MaybeName | Slot::Id) if self.value.stable().len() > NAME => {
                 self.state = State::Reading(Slot::Ignored);
             }
