@@ -38,7 +38,11 @@ def test_the_script_runs_the_program():
 @pytest.mark.parametrize("text", [HERMES, HERMES[:60], "Only text.", "<tool_call>{'name': get_weather}</tool_call>"])
 def test_messages_are_the_programs(tools, text):
     ran = program("parse", "--format", "hermes", "--tools", tools, input=text)
-    assert json.loads(ran.stdout) == callwright.parse(text, "hermes", TOOLS)
+    message = callwright.parse(text, "hermes", TOOLS)
+    for call in message.get("tool_calls", []):
+        # The program's messages have no such flag.
+        del call["runnable"]
+    assert json.loads(ran.stdout) == message
     ran = program("parse", "--format", "hermes", "--tools", tools, "--output", "events", input=text)
     parser = callwright.Parser("hermes", TOOLS)
     events = parser.feed(text) + parser.finish()
