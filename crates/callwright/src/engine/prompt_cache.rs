@@ -6,7 +6,9 @@
 mod checkpoints;
 mod disk;
 
-pub(crate) use checkpoints::{Checkpoint, Checkpoints, Outline};
+pub(crate) use checkpoints::Checkpoint;
+#[cfg(any(feature = "llama", test))]
+pub(crate) use checkpoints::{Checkpoints, Outline};
 pub use disk::{Disk, Kept, clear, list};
 
 use super::{Token, common};
