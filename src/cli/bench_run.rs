@@ -395,10 +395,7 @@ pub fn asked(args: RunArgs, command: Vec<String>, interrupts: &Interrupts) -> Re
     }
     let resume = args.resume.is_some();
     let baseline = args.goals.baseline.as_deref().map(|path| baseline(path, &suite)).transpose()?;
-    let out = args
-        .out
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(jiff::Zoned::now().strftime("bench-%Y%m%d-%H%M%S").to_string()));
+    let out = args.out.clone().unwrap_or_else(by_time);
     if !resume {
         // Fails before a model is loaded.
         RunDirectory::check_free(&out)?;
@@ -456,6 +453,14 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     let finished = ask_all(directory, &mut open, &mut progress, cancel)?;
     bar.finish_and_clear();
     Ok(finished)
+}
+
+/// A free name for a run's directory: the time, and a number where another run began in the same second.
+fn by_time() -> PathBuf {
+    let name = jiff::Zoned::now().strftime("bench-%Y%m%d-%H%M%S").to_string();
+    let others = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
+    let mut names = std::iter::once(PathBuf::from(&name)).chain(others);
+    names.find(|place| !place.exists()).unwrap_or_default()
 }
 
 /// The model to load for the configuration with that index.
