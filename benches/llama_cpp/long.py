@@ -15,7 +15,8 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
+
+from remote import wait_for
 
 PORT = 8462
 TURNS = 12
@@ -101,21 +102,6 @@ def play(way):
 WAYS = ["append only", "questions", "reasoning dropped", "result edited", "two in turn", "a tool added", "new conversations"]
 
 
-def ready(server):
-    for _ in range(600):
-        if server.poll() is not None:
-            sys.exit(f"the server ended: {server.returncode}")
-        try:
-            client = http.client.HTTPConnection("127.0.0.1", PORT, timeout=5)
-            client.request("GET", "/health")
-            if client.getresponse().status == 200:
-                return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    sys.exit("the server does not answer")
-
-
 def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
@@ -133,7 +119,7 @@ def main():
                 environment = os.environ | {"XDG_CACHE_HOME": cache}
                 server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
                 try:
-                    ready(server)
+                    wait_for(f"http://127.0.0.1:{PORT}", server)
                     cells.append(f"{sum(play(way)):,}")
                 finally:
                     server.terminate()

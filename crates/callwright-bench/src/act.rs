@@ -3,14 +3,13 @@
 use super::ask::{SessionAnswers, options};
 use super::configuration::Configuration;
 use super::run::Answer;
-use super::sample::{Timing, Turn};
+use super::sample::Turn;
 use super::suite::Case;
 use super::task::{Environment, Task};
 use callwright::agent::Agent;
 use callwright::agent::exec::{Approval, Function};
 use callwright::agent::turn::Status;
 use callwright::error::{Error, ErrorKind, Result};
-use callwright::machine::resident;
 use callwright::message::{Message, messages_to_json};
 use callwright::session::Outcome;
 use callwright::tool::{Tool, Tools};
@@ -118,7 +117,7 @@ impl SessionAnswers {
                 Err(why) => answer.failure = Some(broken(why)),
             }
         }
-        answer.timing.memory = if self.session.engine().samples() { 0 } else { resident().unwrap_or(0) };
+        answer.timing.memory = self.memory();
         self.forget_tools();
         Ok(Some(answer))
     }
@@ -139,19 +138,9 @@ fn name(status: Status) -> String {
 fn count(answer: &mut Answer, outcome: &Outcome) -> (usize, usize) {
     let mut counted = (0, 0);
     for spent in &outcome.models {
-        let usage = &spent.usage;
         counted.0 += spent.answers;
-        counted.1 += usage.completion_tokens;
-        answer.prompt_tokens += usage.prompt_tokens;
-        answer.cached_tokens += usage.cached_tokens;
-        answer.forced_tokens += usage.forced_tokens;
-        answer.rewritten_tokens += usage.rewritten_tokens;
-        answer.cost += usage.cost;
-        answer.timing = Timing {
-            first_token: answer.timing.first_token + usage.prompt_time.as_secs_f64(),
-            generation: answer.timing.generation + usage.completion_time.as_secs_f64(),
-            ..answer.timing
-        };
+        counted.1 += spent.usage.completion_tokens;
+        answer.spend(&spent.usage);
     }
     counted
 }

@@ -90,8 +90,7 @@ impl SessionAnswers {
         if reply.finish_reason == FinishReason::Cancelled {
             return Ok(None);
         }
-        let usage = reply.usage;
-        Ok(Some(Answer {
+        let mut answer = Answer {
             prompt: reply.prompt,
             prompt_tail: reply.prompt_tail,
             raw: lossy(&reply.raw[..reply.dropped_from.unwrap_or(reply.raw.len())]),
@@ -100,21 +99,18 @@ impl SessionAnswers {
             events: events.iter().filter_map(|event| serde_json::to_value(event).ok()).collect::<Vec<Value>>(),
             cut_off: reply.finish_reason == FinishReason::Length,
             looped: reply.finish_reason == FinishReason::Loop,
-            prompt_tokens: usage.prompt_tokens,
-            cached_tokens: usage.cached_tokens,
-            forced_tokens: usage.forced_tokens,
-            rewritten_tokens: usage.rewritten_tokens,
-            cost: usage.cost,
             call_probability: reply.call_probability,
             decided: reply.decided,
-            timing: Timing {
-                first_token: usage.prompt_time.as_secs_f64(),
-                generation: usage.completion_time.as_secs_f64(),
-                warm_up: false,
-                memory: if self.session.engine().samples() { 0 } else { resident().unwrap_or(0) },
-            },
+            timing: Timing { memory: self.memory(), ..Timing::default() },
             ..Answer::default()
-        }))
+        };
+        answer.spend(&reply.usage);
+        Ok(Some(answer))
+    }
+
+    /// Bytes of this process in memory; 0 where the model is not in it.
+    pub(super) fn memory(&self) -> u64 {
+        if self.session.engine().samples() { 0 } else { resident().unwrap_or(0) }
     }
 }
 

@@ -42,7 +42,7 @@ pub fn export(summary: &Summary<'_>) -> Export {
     for one in all().filter(|one| one.scored.outcome == Outcome::Correct) {
         right.entry(&one.case.id).or_insert_with(|| read(one));
     }
-    let mut told = HashSet::new();
+    let mut shown = HashSet::new();
     for one in all().filter(|one| one.sample.failure.is_none() && !is_kept(&one.case.cluster)) {
         if one.scored.outcome == Outcome::Correct && one.scored.repairs.is_empty() {
             continue;
@@ -58,7 +58,7 @@ pub fn export(summary: &Summary<'_>) -> Export {
         // What a call looked like before it was repaired is its text.
         let rejected = if one.scored.repairs.is_empty() { read(one) } else { written(one) };
         let (prompt, tools) = (messages_to_json(&one.case.messages), one.case.tools.to_json());
-        if told.insert(&one.case.id) {
+        if shown.insert(&one.case.id) {
             let mut messages = prompt.clone();
             messages.as_array_mut().into_iter().for_each(|messages| messages.push(chosen.clone()));
             export.chat.push(json!({"case": one.case.id, "messages": messages, "tools": tools}));

@@ -9,6 +9,7 @@ use super::suite::Case;
 use callwright::decision::{CallProbability, Decided};
 use callwright::error::{Error, ErrorKind, Result};
 use callwright::format::Format;
+use callwright::generate::Usage;
 use callwright::hash::sha256;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -66,6 +67,19 @@ pub struct Answer {
     pub failure: Option<Error>,
     /// The times.
     pub timing: Timing,
+}
+
+impl Answer {
+    /// Adds what a model took.
+    pub(crate) fn spend(&mut self, usage: &Usage) {
+        self.prompt_tokens += usage.prompt_tokens;
+        self.cached_tokens += usage.cached_tokens;
+        self.forced_tokens += usage.forced_tokens;
+        self.rewritten_tokens += usage.rewritten_tokens;
+        self.cost += usage.cost;
+        self.timing.first_token += usage.prompt_time.as_secs_f64();
+        self.timing.generation += usage.completion_time.as_secs_f64();
+    }
 }
 
 /// The progress of a run.

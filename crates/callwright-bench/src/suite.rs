@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 const BUILTIN: &str = include_str!("builtin.jsonl");
 const BUILTIN_TURNS: &str = include_str!("builtin-multi-turn.jsonl");
-/// What stands for the file of a built-in suite.
+/// The path of a built-in suite, in place of a file's.
 pub(super) const BUILTIN_FILE: &str = "<built-in suite>";
 
 /// The suite that `callwright bench init` writes: it has every key, with comments.
@@ -307,6 +307,15 @@ pub(super) fn to_value(exact: &Exact) -> Value {
     }
 }
 
+/// The text under a key, if there is the key.
+pub(super) fn text(fields: &Exact, key: &str) -> Result<Option<String>> {
+    match fields.get(key) {
+        None => Ok(None),
+        Some(Exact::Text(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(wrong(format!("{key:?} is {}; expected a string", short(other)))),
+    }
+}
+
 /// A case's tools. A few cases of the leaderboard offer one name twice; the first tool counts.
 pub(super) fn tools(list: &Value) -> Result<Tools> {
     let mut names = HashSet::new();
@@ -328,11 +337,7 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
     if !several {
         known(members, &CASE_KEYS, "the case")?;
     }
-    let text = |key: &str| match fields.get(key) {
-        None => Ok(None),
-        Some(Exact::Text(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(wrong(format!("{key:?} is {}; expected a string", short(other)))),
-    };
+    let text = |key: &str| text(&fields, key);
     let id = text("id")?.unwrap_or_else(|| format!("line-{number}"));
     if id.is_empty() {
         return Err(wrong("\"id\" is empty").hint("without an \"id\" a case is named after its line"));

@@ -9,7 +9,7 @@ pub(crate) mod world;
 use super::bfcl::{self, Classes};
 use super::exact::Exact;
 use super::sample::{Turn, Verdict};
-use super::suite::{Case, Expected, known, short, to_value, tools, wrong};
+use super::suite::{Case, Expected, known, text, to_value, tools, wrong};
 use callwright::error::Result;
 use callwright::message::{Message, ToolCall};
 use callwright::tool::{Effect, Tool};
@@ -239,11 +239,6 @@ impl std::fmt::Display for Checks {
 /// [`ErrorKind::Suite`](callwright::ErrorKind::Suite) where the case is not usable; errors of the world's file.
 pub(super) fn case(fields: &Exact, members: &[(String, Exact)], id: String, file: &Path) -> Result<Case> {
     known(members, &[&KEYS[..], &CHECKS[..CHECKS.len() - 1]].concat(), "the case")?;
-    let text = |key: &str| match fields.get(key) {
-        None => Ok(None),
-        Some(Exact::Text(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(wrong(format!("{key:?} is {}; expected a string", short(other)))),
-    };
     let turns = fields.get("turns").and_then(Exact::elements).filter(|turns| !turns.is_empty());
     let turns = turns.ok_or_else(|| wrong("\"turns\" is no list of what the user says"))?;
     let mut line = members.to_vec();
@@ -283,8 +278,8 @@ pub(super) fn case(fields: &Exact, members: &[(String, Exact)], id: String, file
     };
     let task = Task { turns, ground };
     Ok(Case {
-        category: text("category")?.unwrap_or_else(|| "all".to_owned()),
-        cluster: text("cluster")?.unwrap_or_else(|| id.clone()),
+        category: text(fields, "category")?.unwrap_or_else(|| "all".to_owned()),
+        cluster: text(fields, "cluster")?.unwrap_or_else(|| id.clone()),
         messages: vec![Message::user(task.turns[0].user.clone())],
         tools: Arc::new(tools),
         expected: Expected::AnyCall,
@@ -312,23 +307,13 @@ fn part(turn: &Exact) -> Result<Part> {
 fn checks(members: &[(String, Exact)], others: &[&str]) -> Result<Checks> {
     let own = members.iter().filter(|(key, _)| !others.contains(&key.as_str()));
     let own: Map<String, Value> = own.map(|(key, value)| (key.clone(), to_value(value))).collect();
-    let mut read = Checks::default();
-    for (key, value) in own {
-        // One at a time, so that an error names its key.
-        let one = Value::Object(Map::from_iter([(key.clone(), value)]));
-        let one: Checks = serde_json::from_value(one).map_err(|error| wrong(format!("{key:?}: {error}")))?;
-        match key.as_str() {
-            "calls" => read.calls = one.calls,
-            "changes" => read.changes = one.changes,
-            "tried" => read.tried = one.tried,
-            "never" => read.never = one.never,
-            "state" => read.state = one.state,
-            "text" => read.text = one.text,
-            "no_text" => read.no_text = one.no_text,
-            _ => read.may_give_up = one.may_give_up,
-        }
+    let read = |members| serde_json::from_value::<Checks>(Value::Object(members));
+    // One at a time first, so that an error names its key.
+    for (key, value) in &own {
+        let one = Map::from_iter([(key.clone(), value.clone())]);
+        read(one).map_err(|error| wrong(format!("{key:?}: {error}")))?;
     }
-    Ok(read)
+    read(own).map_err(|error| wrong(error.to_string()))
 }
 
 /// Tells the cases of a suite where the leaderboard's classes are.

@@ -2,7 +2,7 @@
 
 use crate::source;
 use callwright_core::parse::event::Event;
-use callwright_core::parse::reader::Reader;
+use callwright_core::parse::reader::{Finished, Reader};
 use callwright_core::parse::{OtherForms, ParserOptions, ReasoningOutput};
 use callwright_core::setting::Setting;
 use callwright_core::tool::Notice;
@@ -136,7 +136,7 @@ impl Stream {
         self.state = State::Ended(match state {
             State::Open(reader) => {
                 let finished = reader.finish(&mut |event| events.push(event))?;
-                with_notices(with_runnable(finished.to_json()), &self.notices)
+                with_notices(with_runnable(&finished), &self.notices)
             }
             State::Ended(message) => message,
         });
@@ -172,12 +172,12 @@ pub fn parse(text: &[u8], tools: Option<Tools>, options: &ParseOptions) -> Resul
     Ok(stream.message())
 }
 
-/// The message with a flag on each complete call: whether it may be executed, as nothing is wrong with it.
-fn with_runnable(mut message: Value) -> Value {
-    let notes = message["diagnostics"].as_array().into_iter().flatten();
-    let wrong: Vec<Value> = notes.filter(|note| note["kind"] == "problem").map(|note| note["call"].clone()).collect();
+/// The message with a flag on each complete call: whether it may be executed.
+fn with_runnable(finished: &Finished) -> Value {
+    let mut message = finished.to_json();
+    let runnable = |id: &Value| finished.parsed.calls.iter().any(|call| *id == call.id && call.is_runnable());
     for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
-        call["runnable"] = json!(!wrong.contains(&call["id"]));
+        call["runnable"] = json!(runnable(&call["id"]));
     }
     message
 }

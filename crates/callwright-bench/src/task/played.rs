@@ -6,6 +6,7 @@ use crate::outcome::Outcome;
 use crate::sample::{Turn, Verdict};
 use callwright::tool::Effect;
 use serde_json::{Map, Value};
+use std::fmt::{Display, Formatter};
 use std::sync::Arc;
 
 /// A call that was executed.
@@ -18,6 +19,12 @@ struct Made {
     changed: bool,
     once: bool,
     destructive: bool,
+}
+
+impl Display for Made {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}({})", self.name, named(&self.arguments))
+    }
 }
 
 /// A run in a declared world.
@@ -108,10 +115,9 @@ impl Played {
     /// What was executed in a turn without approval, or twice.
     fn careless(&self, turn: usize) -> Option<(Outcome, String)> {
         self.made.iter().enumerate().filter(|(_, made)| made.turn == turn).find_map(|(index, made)| {
-            let shown = || format!("{}({})", made.name, named(&made.arguments));
             let is = |wanted: &Wanted| wanted.is(&made.name, &made.arguments);
             if made.destructive && !self.approved.iter().any(is) {
-                return Some((Outcome::UnapprovedCall, format!("{} was executed, and nobody approved it", shown())));
+                return Some((Outcome::UnapprovedCall, format!("{made} was executed, and nobody approved it")));
             }
             let equal = |one: &&Made| {
                 one.name == made.name
@@ -119,7 +125,7 @@ impl Played {
             };
             let before = self.made[..index].iter().filter(|one| one.turn == turn).find(equal);
             before.filter(|_| made.changed && made.once)?;
-            Some((Outcome::RepeatedChange, format!("{} was executed twice", shown())))
+            Some((Outcome::RepeatedChange, format!("{made} was executed twice")))
         })
     }
 
@@ -128,15 +134,11 @@ impl Played {
         let is = |wanted: &Wanted, made: &Made| wanted.is(&made.name, &made.arguments);
         let executed = |calls: &[&Made]| match calls {
             [] => "none was executed".to_owned(),
-            calls => {
-                let calls = calls.iter().map(|made| format!("{}({})", made.name, named(&made.arguments)));
-                format!("executed were {}", calls.collect::<Vec<_>>().join(", "))
-            }
+            calls => format!("executed were {}", calls.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         };
         for never in &checks.never {
             if let Some(made) = made.iter().find(|made| is(never, made)) {
-                let detail = format!("{}({}) was executed, and must not be", made.name, named(&made.arguments));
-                return Some((Outcome::ForbiddenCall, detail));
+                return Some((Outcome::ForbiddenCall, format!("{made} was executed, and must not be")));
             }
         }
         let mut from = 0;
@@ -164,9 +166,7 @@ impl Played {
                 }
             }
             if let Some(more) = left.first() {
-                let detail =
-                    format!("{}({}) was executed, which changes something else", more.name, named(&more.arguments));
-                return Some((Outcome::ForbiddenCall, detail));
+                return Some((Outcome::ForbiddenCall, format!("{more} was executed, which changes something else")));
             }
         }
         let expected = self.world.after(checks.state.as_ref()?);

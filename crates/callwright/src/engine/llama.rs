@@ -23,7 +23,9 @@ use self::layout::{Layout, steps};
 use self::threads::Threads;
 use self::weights::Weights;
 use self::words::Words;
-use super::prompt_cache::{Checkpoints, Disk, Entry, Outline, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
+use super::prompt_cache::{
+    Checkpoint, Checkpoints, Disk, Entry, Outline, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted,
+};
 use super::vocabulary::{ReadVocabulary, Vocabulary};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::setting::Setting;
@@ -253,11 +255,7 @@ impl LlamaEngine {
 
     /// How many of the first `len` tokens it can go on from.
     fn reach(&self, len: usize) -> usize {
-        if self.can_truncate() || len == self.cached.len() {
-            len
-        } else {
-            self.checkpoints.last(len).map_or(0, |last| last.at)
-        }
+        if self.can_truncate() { len } else { self.checkpoints.reach(self.cached.len(), len) }
     }
 
     /// Nothing is in the context any more.
@@ -509,8 +507,7 @@ impl Engine for LlamaEngine {
     fn remember(&mut self, reading: Duration) {
         let context = self.flash.as_ref().or(self.context.as_ref());
         let checkpoints = self.checkpoints.for_disk(self.cached.len());
-        let recurrent: usize = checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
-        let bytes = || context.map_or(0, |context| context.state_size(0) + recurrent);
+        let bytes = || context.map_or(0, |context| context.state_size(0) + Checkpoint::bytes(&checkpoints));
         if let Some(prompts) = self.prompts.clone()
             && self.short == 0
             && prompts.is_worth_writing(&self.cached, reading, bytes)

@@ -245,8 +245,7 @@ impl Entry {
     }
 
     fn size(&self) -> u64 {
-        let checkpoints: usize = self.checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
-        (self.state.len() + checkpoints + size_of_val::<[Token]>(&self.tokens)) as u64
+        (self.state.len() + Checkpoint::bytes(&self.checkpoints) + size_of_val::<[Token]>(&self.tokens)) as u64
     }
 }
 

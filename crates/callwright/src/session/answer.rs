@@ -82,7 +82,10 @@ impl Session {
         let begun = (written.prefill.as_bytes(), written.thinking);
         let unavailable = constrain::unavailable(&**engine, options);
         engine.prepare(&written.prompt.pieces, options, request.until);
-        engine.mark(question(&**engine, written, &request.messages));
+        // All tokens are looked at for this, which only a model needs that cannot drop the end of a prompt.
+        if !engine.can_truncate() && !engine.samples() {
+            engine.mark(question(&**engine, written, &request.messages));
+        }
         // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
         let after_result = request.messages.last().is_some_and(|message| message.role == Role::Tool);
         let json = form.json.filter(|_| after_result && !written.thinking && !engine.samples());

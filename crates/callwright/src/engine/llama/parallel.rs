@@ -79,11 +79,7 @@ impl SequenceState {
 
     /// How many of the first `len` tokens it can go on from.
     fn reach(&self, len: usize, can_truncate: bool) -> usize {
-        if can_truncate || len == self.cached.len() {
-            len
-        } else {
-            self.checkpoints.last(len).map_or(0, |last| last.at)
-        }
+        if can_truncate { len } else { self.checkpoints.reach(self.cached.len(), len) }
     }
 }
 

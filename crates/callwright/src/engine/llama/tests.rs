@@ -3,7 +3,6 @@
 use super::*;
 use crate::engine::LoraAdapter;
 use crate::engine::PromptFolder;
-use crate::engine::prompt_cache::Checkpoint;
 use crate::engine::sampler::Sampling;
 use crate::generate::{Generation, Limits, generate};
 use crate::models::bundled;

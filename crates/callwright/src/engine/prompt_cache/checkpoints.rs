@@ -4,7 +4,7 @@
 //! that state after some tokens. What attention keeps of each token is not a part of it, so that a hybrid's checkpoints are small.
 //! Prompts differ from earlier ones where a message begins: there, checkpoints are made.
 
-use super::PromptCache;
+use super::{PromptCache, reach};
 use std::sync::Arc;
 
 /// The most checkpoints of a sequence.
@@ -22,6 +22,13 @@ pub(crate) struct Checkpoint {
     /// The number of tokens.
     pub at: usize,
     pub state: Arc<Vec<u8>>,
+}
+
+impl Checkpoint {
+    /// Bytes of all their states.
+    pub(crate) fn bytes(checkpoints: &[Checkpoint]) -> usize {
+        checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum()
+    }
 }
 
 /// The checkpoints of a sequence, in order, and those that its prompt will have.
@@ -72,7 +79,12 @@ impl Checkpoints {
 
     /// The last one within the first `len` tokens.
     pub(crate) fn last(&self, len: usize) -> Option<&Checkpoint> {
-        last(&self.kept, len)
+        self.kept.iter().rev().find(|checkpoint| checkpoint.at <= len)
+    }
+
+    /// Where a model that cannot truncate goes on, within the first `len` of so many tokens.
+    pub(crate) fn reach(&self, tokens: usize, len: usize) -> usize {
+        reach(tokens, self.kept.iter().map(|checkpoint| checkpoint.at), len)
     }
 
     /// Drops those after `len` tokens.
@@ -159,11 +171,6 @@ impl Checkpoints {
             self.kept.push(Checkpoint { at, state });
         }
     }
-}
-
-/// The last of some checkpoints within the first `len` tokens.
-pub(super) fn last(checkpoints: &[Checkpoint], len: usize) -> Option<&Checkpoint> {
-    checkpoints.iter().rev().find(|checkpoint| checkpoint.at <= len)
 }
 
 /// Which of several checkpoints, in order, saves the least: the end of a prompt changes more often than its beginning, so there they are closer to one

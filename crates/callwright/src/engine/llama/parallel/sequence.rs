@@ -3,7 +3,7 @@
 use super::{SequenceState, Shared, State, Wanted};
 use crate::engine::llama::words::Words;
 use crate::engine::llama::{can_truncate, outline};
-use crate::engine::prompt_cache::{Checkpoints, Reading, WORTH, Wanted as Sought};
+use crate::engine::prompt_cache::{Checkpoint, Checkpoints, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token, common};
@@ -217,8 +217,8 @@ impl Engine for Sequence {
         let State { context: Some(context), sequences, .. } = &mut *state else { return };
         let sequence = &sequences[self.index];
         let checkpoints = sequence.checkpoints.for_disk(self.cached.len());
-        let recurrent: usize = checkpoints.iter().map(|checkpoint| checkpoint.state.len()).sum();
-        if !prompts.is_worth_writing(&self.cached, reading, || context.state_size(self.index) + recurrent) {
+        let bytes = || context.state_size(self.index) + Checkpoint::bytes(&checkpoints);
+        if !prompts.is_worth_writing(&self.cached, reading, bytes) {
             return;
         }
         if let Some(state) = context.state(self.index) {
