@@ -50,7 +50,7 @@ fn main() {
     let mut engine = model.engine();
     println!("{}, {} threads, {} cases", model.path().display(), model.threads(), cases.len());
 
-    let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
+    let vocabulary = engine.vocabulary().expect("a model has a vocabulary")();
     let mut compiler = compiler(&vocabulary, Format::delimited());
     let only = std::env::var("CALLWRIGHT_BENCH_ONLY").ok();
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only.split(',').any(|one| one == part));
@@ -302,8 +302,8 @@ impl Engine for Dictated<'_> {
     fn is_end(&self, token: Token) -> bool {
         usize::try_from(token.0).is_ok_and(|index| self.vocabulary.words[index].end)
     }
-    fn reserve(&mut self, tokens: usize) -> Result<()> {
-        self.model.as_mut().map_or(Ok(()), |model| model.reserve(tokens))
+    fn reserve(&mut self, now: usize, most: usize) -> Result<()> {
+        self.model.as_mut().map_or(Ok(()), |model| model.reserve(now, most))
     }
     fn context_limit(&self) -> usize {
         32_768
@@ -330,9 +330,9 @@ impl Engine for Dictated<'_> {
         self.likeliest = next;
         self.model.as_mut().map_or(Ok(()), |model| model.decode(tokens))
     }
-    fn logits(&self) -> &[f32] {
+    fn logits(&self, row: usize) -> &[f32] {
         if let Some(model) = &self.model {
-            std::hint::black_box(model.logits());
+            std::hint::black_box(model.logits(row));
         }
         &self.logits
     }

@@ -61,7 +61,7 @@ fn median(values: &mut [f64]) -> f64 {
 /// The time of a batch with all its logits, in steps of one token.
 fn batches(engine: &mut dyn Engine) {
     let tokens: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 900) as i32)).collect();
-    engine.reserve(DEPTH + 64).expect("there is memory");
+    engine.reserve(DEPTH + 64, DEPTH + 64).expect("there is memory");
     engine.decode(&tokens).expect("decoding works");
     let sizes = [1, 2, 3, 4, 6, 8, 13];
     let mut times = vec![Vec::new(); sizes.len()];
@@ -73,7 +73,7 @@ fn batches(engine: &mut dyn Engine) {
             // The clock goes in steps of a few milliseconds.
             while on_cpu() - started < 0.1 {
                 engine.decode_all(&tokens[..*size], 0).expect("decoding works");
-                std::hint::black_box(engine.logits_at(size - 1));
+                std::hint::black_box(engine.logits(size - 1));
                 engine.truncate(DEPTH);
                 rounds += 1;
             }
@@ -90,7 +90,7 @@ fn batches(engine: &mut dyn Engine) {
 /// How much of the time goes into masks, with the model's calls chosen nearly at random, so that many are needed: all
 /// that could be gained by computing them while the model decodes.
 fn masks(engine: &mut dyn Engine) {
-    let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
+    let vocabulary = engine.vocabulary().expect("a model has a vocabulary")();
     let format = Format::delimited();
     let mut compiler = Compiler::for_format(vocabulary, format).expect("the vocabulary is usable");
     let tools = Tools::from_json(TOOLS, "tools").expect("they are tools");

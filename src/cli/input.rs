@@ -158,7 +158,7 @@ impl ConversationOptions {
     pub fn select(&self, session: &mut Session) {
         let all = session.tools().len();
         // A server may run a large model, which needs no selection.
-        let many = all > FEW && !session.engine().samples();
+        let many = all > FEW && session.engine().server().is_none();
         let most = self.select_tools.map_or(many.then_some(SELECTED), |shown| shown.0);
         session.options_mut().select_tools = most;
         if let Some(most) = most.filter(|_| self.select_tools.is_none()) {

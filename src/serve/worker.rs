@@ -176,7 +176,7 @@ impl<'s> Worker<'s> {
             (*tools, *notes) = (asked, session.take_notices());
         }
         let mut notes: Vec<String> = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
-        if options.prefill.is_some() && !self.engine.can_begin_answer() {
+        if options.prefill.is_some() && self.engine.server().is_some_and(|server| !server.can_begin_answer()) {
             options.prefill = None;
             notes.push("the last message is not continued: the model's server begins answers itself".to_owned());
         }
@@ -213,7 +213,9 @@ impl<'s> Worker<'s> {
         let engine = &mut *self.engine;
         check_length(engine, text.prompt.len())?;
         let pieces = [Piece { text: text.prompt.clone(), literal: false }];
-        engine.prepare(&pieces, &options, Some(until));
+        if let Some(server) = engine.server_mut() {
+            server.prepare(&pieces, &options, Some(until));
+        }
         let prompt = engine.tokenize(&pieces)?;
         let limit = engine.context_limit();
         if prompt.is_empty() {

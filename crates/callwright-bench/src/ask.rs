@@ -110,7 +110,7 @@ impl SessionAnswers {
 
     /// Bytes of this process in memory; 0 where the model is not in it.
     pub(super) fn memory(&self) -> u64 {
-        if self.session.engine().samples() { 0 } else { resident().unwrap_or(0) }
+        if self.session.engine().server().is_some() { 0 } else { resident().unwrap_or(0) }
     }
 }
 

@@ -170,7 +170,7 @@ pub fn measure(
     let engine = session.engine_mut();
     engine.truncate(engine.cached().len().saturating_sub(few));
     for token in &last[last.len() - few..] {
-        engine.reserve(engine.cached().len() + 1)?;
+        engine.reserve(engine.cached().len() + 1, engine.cached().len() + 1)?;
         engine.decode(&[*token])?;
     }
     measured.decoded = (few, began.elapsed());
@@ -209,7 +209,7 @@ fn force(
         measured.left_out += 1;
         return Ok(None);
     };
-    engine.reserve(prompt.len() + answer.len())?;
+    engine.reserve(prompt.len() + answer.len(), prompt.len() + answer.len())?;
     let began = Instant::now();
     engine.truncate(common(engine.cached(), before));
     let known = engine.cached().len();
@@ -229,15 +229,15 @@ fn force(
     // What comes before each token of the answer.
     let inputs: Vec<Token> = std::iter::once(*last).chain(answer[..answer.len() - 1].iter().copied()).collect();
     for (inputs, wanted) in inputs.chunks(AT_A_TIME).zip(answer.chunks(AT_A_TIME)) {
-        if engine.can_truncate() {
+        if engine.can().truncate {
             engine.decode_all(inputs, 0)?;
             for (row, token) in wanted.iter().enumerate() {
-                forced.add(engine.logits_at(row), *token)?;
+                forced.add(engine.logits(row), *token)?;
             }
         } else {
             for (input, token) in inputs.iter().zip(wanted) {
                 engine.decode(&[*input])?;
-                forced.add(engine.logits(), *token)?;
+                forced.add(engine.logits(0), *token)?;
             }
         }
     }

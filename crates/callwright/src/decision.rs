@@ -158,7 +158,7 @@ impl Opening {
         let before = engine.cached().len();
         let longest = self.others.iter().filter(|_| others).map(|other| other.path.len());
         let longest = longest.fold(self.own.path.len(), usize::max);
-        if !engine.can_truncate() || before + longest + 1 > engine.context_limit() {
+        if !engine.can().truncate || before + longest + 1 > engine.context_limit() {
             return Ok(first);
         }
         let distribution = Distribution::new(logits);
@@ -223,7 +223,7 @@ impl Beginning {
         }
         engine.decode_all(&tokens, 0)?;
         let asked = &self.fits[usize::from(space.is_none())..];
-        let factor = |(row, fits): (usize, &Vec<usize>)| Distribution::new(engine.logits_at(row)).of(fits);
+        let factor = |(row, fits): (usize, &Vec<usize>)| Distribution::new(engine.logits(row)).of(fits);
         Ok(asked.iter().enumerate().map(factor).product())
     }
 }
@@ -477,9 +477,9 @@ mod tests {
         ] {
             let mut engine =
                 ScriptedEngine::from_texts(ModelInfo { context_train: 4096, ..ModelInfo::default() }, [text]);
-            engine.begin(&[Token(65)], &Default::default()).unwrap();
+            engine.begin([Token(65)][..].into(), &Default::default()).unwrap();
             engine.decode(&[Token(65)]).unwrap();
-            let logits = engine.logits().to_vec();
+            let logits = engine.logits(0).to_vec();
             let mut decision = Decision::new(&opening, (true, true), Thresholds::default(), false);
             decision.decide(&mut engine, &logits).unwrap();
             let found = decision.found().unwrap();
@@ -502,9 +502,9 @@ mod tests {
             for others in [true, false] {
                 let info = ModelInfo { context_train: 4096, ..ModelInfo::default() };
                 let mut engine = ScriptedEngine::from_texts(info, [text]);
-                engine.begin(&[Token(65)], &Default::default()).unwrap();
+                engine.begin([Token(65)][..].into(), &Default::default()).unwrap();
                 engine.decode(&[Token(65)]).unwrap();
-                let logits = engine.logits().to_vec();
+                let logits = engine.logits(0).to_vec();
                 let mut decision = Decision::new(&opening, (true, others), Thresholds::default(), false);
                 decision.decide(&mut engine, &logits).unwrap();
                 let found = decision.found().unwrap();

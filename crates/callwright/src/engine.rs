@@ -241,35 +241,21 @@ pub trait Engine: Send {
         None
     }
 
-    /// All tokens and the tokenizer, for a constraint; `None` if the engine only knows what was recorded.
-    fn vocabulary(&self) -> Option<vocabulary::Vocabulary> {
+    /// Reads all tokens and the tokenizer, for a constraint, on whichever thread has the time; `None` if the engine only knows what was
+    /// recorded.
+    fn vocabulary(&self) -> Option<vocabulary::ReadVocabulary> {
         None
-    }
-
-    /// Reads [`Engine::vocabulary`], on whichever thread has the time.
-    #[doc(hidden)]
-    fn vocabulary_elsewhere(&self) -> Option<vocabulary::ReadVocabulary> {
-        let vocabulary = self.vocabulary()?;
-        Some(Box::new(|| vocabulary))
     }
 
     /// Returns whether a token ends the model's turn.
     fn is_end(&self, token: Token) -> bool;
 
-    /// Reserves space for `tokens` in total. Decoded tokens may be lost: see [`Engine::cached`].
+    /// Reserves space for `now` tokens in total, of up to `most` that will come. An engine that can grow while it generates may leave
+    /// the rest for later. Decoded tokens may be lost: see [`Engine::cached`].
     ///
     /// # Errors
     /// [`ErrorKind::Engine`] if there is not enough memory.
-    fn reserve(&mut self, tokens: usize) -> Result<()>;
-
-    /// Reserves space for `now` tokens in total, of up to `most` that will come. An engine that can grow while it generates may
-    /// leave the rest for later.
-    ///
-    /// # Errors
-    /// Those of [`Engine::reserve`].
-    fn reserve_from(&mut self, _now: usize, most: usize) -> Result<()> {
-        self.reserve(most)
-    }
+    fn reserve(&mut self, now: usize, most: usize) -> Result<()>;
 
     /// Maximum number of tokens: `--ctx`, or what the model was trained for.
     fn context_limit(&self) -> usize;
@@ -281,32 +267,14 @@ pub trait Engine: Send {
     /// [`Engine::cached`].
     fn truncate(&mut self, len: usize);
 
-    /// Appends at least one token; afterwards [`Engine::logits`] are those of the last one.
+    /// Appends at least one token, and keeps the logits after the last one.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`]; the context is then cleared.
     fn decode(&mut self, tokens: &[Token]) -> Result<()>;
 
-    /// One logit for each token of the vocabulary, for the token after the last decoded one.
-    fn logits(&self) -> &[f32];
-
-    /// Returns whether [`Engine::truncate`] can drop only the last tokens, so that some may be decoded to be measured.
-    fn can_truncate(&self) -> bool {
-        self.can_draft()
-    }
-
-    /// Returns whether a part of an answer may be dropped, and another one written in its place.
-    fn can_go_back(&self) -> bool {
-        self.can_truncate() && !self.samples()
-    }
-
-    /// Returns whether tokens may be decoded as a draft: they can be dropped, and it is worth the time.
-    fn can_draft(&self) -> bool {
-        false
-    }
-
-    /// Appends at most a few hundred tokens, and keeps the logits after each, from the one numbered `first` on: see
-    /// [`Engine::logits_at`]. Only called if [`Engine::can_truncate`] is true.
+    /// Appends at most a few hundred tokens, and keeps the logits after each, from the one numbered `first` on. Only called if the
+    /// engine [can](Engine::can) truncate.
     ///
     /// # Errors
     /// Those of [`Engine::decode`].
@@ -314,63 +282,88 @@ pub trait Engine: Send {
         self.decode(tokens)
     }
 
-    /// The logits after one of the tokens that [`Engine::decode_all`] appended last, counted from its `first`.
-    fn logits_at(&self, _index: usize) -> &[f32] {
-        self.logits()
+    /// One logit for each token of the vocabulary, for the token after one of those decoded last. Row 0 is the only one after
+    /// [`Engine::decode`], and that of `first` after [`Engine::decode_all`].
+    fn logits(&self, row: usize) -> &[f32];
+
+    /// What can be done to the end of the context.
+    fn can(&self) -> Abilities {
+        Abilities::default()
+    }
+
+    /// Called before a prompt is read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Replay`] if the engine replays a record that differs at this point.
+    fn begin(&mut self, _prompt: Prompt<'_>, _sampling: &sampler::Sampling) -> Result<()> {
+        Ok(())
     }
 
     /// Looks for what was read of earlier prompts, and continues from the longest beginning of `prompt` that is worth it,
     /// in place of what is in the context. No more than `most` tokens are of use.
     fn recall(&mut self, _prompt: &[Token], _most: usize) {}
 
-    /// Called before a prompt is read whose last question comes after so many tokens: a later prompt may begin with as many, and then
-    /// go on in another way.
-    fn mark(&mut self, _question: usize) {}
-
     /// Called after each generation: what is in the context now may be kept for later prompts. Reading the prompt took
     /// `reading`.
     fn remember(&mut self, _reading: Duration) {}
 
-    /// Returns whether the engine samples by itself, as a server does. Its logits then only say which token came, and
-    /// probabilities cannot be measured.
-    fn samples(&self) -> bool {
-        false
+    /// The model's server, if the model is on one. It samples by itself: the logits only say which token came, and probabilities
+    /// cannot be measured.
+    fn server(&self) -> Option<&dyn ModelServer> {
+        None
     }
 
-    /// Has the next text chosen anew if it does not fit, among what the model would write otherwise. For an engine that
-    /// samples by itself, and only if that knows what else it would write.
+    /// Like [`Engine::server`], to change it.
+    fn server_mut(&mut self) -> Option<&mut dyn ModelServer> {
+        None
+    }
+}
+
+/// What an engine can do to the end of its context.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// [`Engine::truncate`] can drop only the last tokens, so that some may be decoded to be measured.
+    pub truncate: bool,
+    /// A part of an answer may be dropped, and another one written in its place.
+    pub go_back: bool,
+    /// Tokens may be decoded as a draft: they can be dropped, and it is worth the time.
+    pub draft: bool,
+}
+
+/// A prompt in tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Prompt<'p> {
+    /// All of it.
+    pub tokens: &'p [Token],
+    /// How many of the tokens come before the end of the last question: a later prompt may begin with as many, and then go on in
+    /// another way. 0 where that is not known.
+    pub question: usize,
+}
+
+impl<'p> From<&'p [Token]> for Prompt<'p> {
+    fn from(tokens: &'p [Token]) -> Prompt<'p> {
+        Prompt { tokens, question: 0 }
+    }
+}
+
+/// A server that has the model of an [`Engine`], and samples by itself.
+pub trait ModelServer {
+    /// Returns whether a prompt may end with the beginning of the answer. A server that writes prompts itself takes none.
+    fn can_begin_answer(&self) -> bool;
+
+    /// Called before each answer with its prompt, its options, and when it has to be complete.
+    fn prepare(&mut self, prompt: &[Piece], options: &Options, until: Option<Instant>);
+
+    /// Has the next text chosen anew if it does not fit, among what the model would write otherwise, if the server says that.
     ///
     /// # Errors
     /// [`ErrorKind::Server`] if it cannot be asked.
-    fn reconsider(&mut self, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
-        Ok(())
-    }
-
-    /// Returns whether a prompt may end with the beginning of the answer. A server that writes prompts itself takes
-    /// none.
-    fn can_begin_answer(&self) -> bool {
-        true
-    }
-
-    /// Called before each answer with its prompt, its options, and when it has to be complete.
-    fn prepare(&mut self, _prompt: &[Piece], _options: &Options, _until: Option<Instant>) {}
+    fn reconsider(&mut self, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<()>;
 
     /// One token for the last tokens of an answer, where several are one to the model; `None` while it goes on. `more` follow
     /// without a choice.
-    fn join(&mut self, part: &[Token], _more: bool) -> Option<Token> {
-        part.last().copied()
-    }
+    fn join(&mut self, part: &[Token], more: bool) -> Option<Token>;
 
-    /// Why the answer ended, if its last token came, and the tokens that were counted, where the engine samples by itself.
-    fn ended(&self) -> (Option<End>, Usage) {
-        (None, Usage::default())
-    }
-
-    /// Called before each generation, for an engine that replays a record.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Replay`] if the record differs at this point.
-    fn begin(&mut self, _prompt: &[Token], _sampling: &sampler::Sampling) -> Result<()> {
-        Ok(())
-    }
+    /// Why the answer ended, if its last token came, and the tokens that were counted.
+    fn ended(&self) -> (Option<End>, Usage);
 }

@@ -9,7 +9,7 @@ use crate::constraint::{Constraint, Step};
 use crate::decision::{Decided, Decision};
 use crate::engine::prompt_cache::PROMPT_BLOCK;
 use crate::engine::sampler::{Sampler, Sampling};
-use crate::engine::{Engine, Token, common};
+use crate::engine::{Engine, Prompt, Token, common};
 use draft::Drafter;
 pub use probabilities::Probabilities;
 pub use probabilities::{Likely, TokenProbability};
@@ -98,7 +98,7 @@ pub fn generate_with(
     guides: Guides<'_, '_>,
     on_token: &mut OnToken<'_>,
 ) -> Result<Generation> {
-    read(engine, prompt, sampler, limits, 0, &mut |_, _| ())?.write(guides, on_token)
+    read(engine, prompt.into(), sampler, limits, 0, &mut |_, _| ())?.write(guides, on_token)
 }
 
 /// Decodes the part of a prompt that is not in the engine's context. There is room for `ahead` tokens that are decoded only to
@@ -109,7 +109,7 @@ pub fn generate_with(
 /// Those of [`generate`].
 pub(crate) fn read<'g>(
     engine: &'g mut dyn Engine,
-    prompt: &[Token],
+    prompt: Prompt<'_>,
     sampler: Sampler,
     limits: Limits<'g>,
     ahead: usize,
@@ -117,6 +117,7 @@ pub(crate) fn read<'g>(
 ) -> Result<PromptRead<'g>> {
     let started = Instant::now();
     engine.begin(prompt, sampler.sampling())?;
+    let prompt = prompt.tokens;
     let room = engine.context_limit().saturating_sub(prompt.len());
     let limits = Limits { max_tokens: limits.max_tokens.min(room), ..limits };
     reserve(engine, prompt.len(), limits.max_tokens.max(ahead))?;
@@ -125,7 +126,7 @@ pub(crate) fn read<'g>(
     engine.recall(prompt, cacheable);
     engine.truncate(common(engine.cached(), prompt).min(cacheable));
     // A token by itself is computed in another way than among others, which rounds differently, and the last one is decoded by itself.
-    if engine.cached().len() + 2 == prompt.len() && !engine.can_truncate() && !engine.samples() {
+    if engine.cached().len() + 2 == prompt.len() && !engine.can().truncate && engine.server().is_none() {
         engine.truncate(prompt.len().saturating_sub(3));
     }
     let cached = engine.cached().len();
@@ -199,7 +200,7 @@ impl PromptRead<'_> {
     /// Those of [`generate`].
     pub(crate) fn write(self, guides: Guides<'_, '_>, on_token: &mut OnToken<'_>) -> Result<Generation> {
         let PromptRead { engine, sampler, limits, usage, drafts, end } = self;
-        let on_server = engine.samples();
+        let on_server = engine.server().is_some();
         let mut answer = Answer {
             engine,
             sampler: if on_server { Sampler::new(Sampling::default()) } else { sampler },
@@ -235,7 +236,7 @@ impl PromptRead<'_> {
 /// Those of [`Engine::reserve`].
 pub(crate) fn reserve(engine: &mut dyn Engine, prompt: usize, most: usize) -> Result<()> {
     let most = most.min(engine.context_limit().saturating_sub(prompt));
-    engine.reserve_from(prompt + most.min(FIRST), prompt + most)
+    engine.reserve(prompt + most.min(FIRST), prompt + most)
 }
 
 /// Gets each token of an answer, and whether the grammar closes what is open.
@@ -339,7 +340,7 @@ impl Answer<'_, '_> {
             }
             Next::Sampled(_) if self.on_server => {
                 // The reason why nothing came.
-                let length = || self.engine.ended().0.filter(|end| *end == End::Length);
+                let length = || self.server_end().filter(|end| *end == End::Length);
                 Ok(self.limits.reached().or_else(length).map_or(next, Next::End))
             }
             next => Ok(next),
@@ -382,8 +383,10 @@ impl Answer<'_, '_> {
         };
         let mut sampled = None;
         if step == Step::Sample {
-            if constraint.holds() {
-                engine.reconsider(&mut |text| constraint.fits(text))?;
+            if constraint.holds()
+                && let Some(server) = engine.server_mut()
+            {
+                server.reconsider(&mut |text| constraint.fits(text))?;
             }
             match constraint.sample(sampler, drafts.logits(&**engine), left)? {
                 Ok(token) => sampled = Some(token),
@@ -429,7 +432,7 @@ impl Answer<'_, '_> {
         let Answer { engine, drafts, pending, guides, .. } = self;
         let forbidden =
             guides.no_drafts || guides.constraint.as_ref().is_some_and(|constraint| !constraint.may_draft());
-        if forbidden || pending.is_empty() || pending.len() > DRAFT_BEHIND || !engine.can_draft() {
+        if forbidden || pending.is_empty() || pending.len() > DRAFT_BEHIND || !engine.can().draft {
             return Vec::new();
         }
         let call = guides.constraint.as_mut().filter(|constraint| constraint.holds());
@@ -446,7 +449,7 @@ impl Answer<'_, '_> {
         for (index, token) in generated.iter().enumerate() {
             if self.engine.is_end(*token) {
                 self.made.end_token = Some(*token);
-                return Some(self.engine.ended().0.unwrap_or(End::EndOfTurn));
+                return Some(self.server_end().unwrap_or(End::EndOfTurn));
             }
             let Guides { constraint, decision, probabilities, .. } = &mut self.guides;
             if let Some(probabilities) = probabilities {
@@ -473,7 +476,11 @@ impl Answer<'_, '_> {
 
     /// Passes the last tokens of the engine on, if they are a whole one of the model. `more` follow without a choice.
     fn join(&mut self, more: bool, on_token: &mut OnToken<'_>) -> ControlFlow<()> {
-        let Some(whole) = self.engine.join(&self.part, more) else { return ControlFlow::Continue(()) };
+        let whole = match self.engine.server_mut() {
+            Some(server) => server.join(&self.part, more),
+            None => self.part.last().copied(),
+        };
+        let Some(whole) = whole else { return ControlFlow::Continue(()) };
         self.part.clear();
         self.made.tokens.push(whole);
         let held_back = self.guides.constraint.as_ref().map_or(0, |constraint| constraint.held_back());
@@ -490,6 +497,11 @@ impl Answer<'_, '_> {
         ControlFlow::Continue(())
     }
 
+    /// Why a server ended the answer, if the model is on one.
+    fn server_end(&self) -> Option<End> {
+        self.engine.server()?.ended().0
+    }
+
     /// Counts what was generated.
     fn count(&mut self) {
         let Generation { tokens, forced, usage, .. } = &mut self.made;
@@ -497,8 +509,8 @@ impl Answer<'_, '_> {
         // The answer may have ended inside the last run.
         forced.iter_mut().for_each(|run| run.end = run.end.min(tokens.len()));
         forced.retain(|run| !run.is_empty());
-        if self.on_server {
-            let (_, Usage { prompt_tokens, cached_tokens, completion_tokens, .. }) = self.engine.ended();
+        if let Some(server) = self.engine.server() {
+            let (_, Usage { prompt_tokens, cached_tokens, completion_tokens, .. }) = server.ended();
             usage.prompt_tokens = if prompt_tokens == 0 { usage.prompt_tokens } else { prompt_tokens };
             (usage.cached_tokens, usage.completion_tokens) = (cached_tokens, completion_tokens);
             usage.forced_tokens = forced.iter().map(Range::len).sum();
@@ -511,8 +523,8 @@ struct Drafts {
     drafter: Drafter,
     /// Tokens in the engine's context that the answer has not reached yet.
     ahead: VecDeque<Token>,
-    /// The row of the last batch that has the logits after the answer, if there are several.
-    row: Option<usize>,
+    /// The row of the last batch that has the logits after the answer.
+    row: usize,
     /// These logits, while the engine's are those after something that was decoded to measure.
     kept: Option<Vec<f32>>,
     proposed: usize,
@@ -520,22 +532,19 @@ struct Drafts {
 
 impl Drafts {
     fn new(prompt: &[Token]) -> Drafts {
-        Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: None, kept: None, proposed: 0 }
+        Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: 0, kept: None, proposed: 0 }
     }
 
     /// The logits after the answer so far.
     fn logits<'e>(&'e self, engine: &'e dyn Engine) -> &'e [f32] {
-        if let Some(kept) = &self.kept {
-            return kept;
-        }
-        self.row.map_or_else(|| engine.logits(), |row| engine.logits_at(row))
+        self.kept.as_deref().unwrap_or_else(|| engine.logits(self.row))
     }
 
     /// Number of the answer's new tokens that were drafted, and are thus decoded.
     fn confirm(&mut self, generated: &[Token]) -> usize {
         let known = generated.iter().zip(&self.ahead).take_while(|(token, drafted)| token == drafted).count();
         self.ahead.drain(..known);
-        self.row = self.row.map(|row| row + known);
+        self.row += known;
         known
     }
 
@@ -554,14 +563,12 @@ impl Drafts {
         if pending.is_empty() {
             return Ok(());
         }
-        self.kept = None;
+        (self.kept, self.row) = (None, 0);
         if draft.is_empty() {
-            self.row = None;
             engine.decode(pending)?;
         } else {
             // No logits are needed after tokens where nothing is sampled.
             engine.decode_all(&[pending.as_slice(), &draft].concat(), pending.len() - 1)?;
-            self.row = Some(0);
             self.proposed = draft.len();
             self.ahead = draft.into();
         }

@@ -12,8 +12,8 @@ use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::vocabulary::ReadVocabulary;
+use callwright::engine::{Engine, ModelInfo, Prompt, Token};
 use callwright::message::Message;
 use callwright::session::{ContextPolicy, Event, FinishReason, Outcome, Session};
 use callwright::template::Piece;
@@ -40,14 +40,14 @@ impl Engine for Faulty {
     fn token_bytes(&self, token: Token) -> &[u8] {
         self.inner.token_bytes(token)
     }
-    fn vocabulary(&self) -> Option<Vocabulary> {
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
         self.inner.vocabulary()
     }
     fn is_end(&self, token: Token) -> bool {
         self.inner.is_end(token)
     }
-    fn reserve(&mut self, tokens: usize) -> callwright::Result<()> {
-        self.inner.reserve(tokens)
+    fn reserve(&mut self, now: usize, most: usize) -> callwright::Result<()> {
+        self.inner.reserve(now, most)
     }
     fn context_limit(&self) -> usize {
         self.inner.context_limit()
@@ -62,10 +62,10 @@ impl Engine for Faulty {
         std::thread::sleep(self.pause);
         self.inner.decode(tokens)
     }
-    fn logits(&self) -> &[f32] {
-        self.inner.logits()
+    fn logits(&self, row: usize) -> &[f32] {
+        self.inner.logits(row)
     }
-    fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> callwright::Result<()> {
+    fn begin(&mut self, prompt: Prompt<'_>, sampling: &Sampling) -> callwright::Result<()> {
         if self.after == 0 {
             return Err(Error::new(ErrorKind::Engine, "the engine broke"));
         }

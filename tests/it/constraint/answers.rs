@@ -126,7 +126,7 @@ fn no_call_is_cut_off_whatever_the_budget() {
 fn a_model_that_writes_at_random_makes_calls_that_fit() {
     let mut engine = crate::bundled::one_thread();
     let format = Format::delimited();
-    let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), format).unwrap();
+    let mut compiler = Compiler::for_format(engine.vocabulary().unwrap()(), format).unwrap();
     let tools = tools();
     for seed in 0..20 {
         let sampling = crate::bundled::unfiltered(5.0, seed);

@@ -131,7 +131,7 @@ fn whatever_the_schema_a_call_is_complete_or_not_begun() {
 fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
     let rounds = std::env::var("CALLWRIGHT_CLOSING_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let mut engine = crate::bundled::one_thread();
-    let vocabulary = engine.vocabulary().unwrap();
+    let vocabulary = engine.vocabulary().unwrap()();
     let cases = cases();
     let (mut wrong, mut calls, mut seed) = (Vec::new(), 0, 0);
     for name in Format::names() {
@@ -330,7 +330,7 @@ fn a_second_call_is_begun_only_where_there_is_room_for_it() {
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
     let engine = crate::bundled::one_thread();
-    let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), Format::delimited()).unwrap();
+    let mut compiler = Compiler::for_format(engine.vocabulary().unwrap()(), Format::delimited()).unwrap();
     let mut needed = |schema: &str| {
         let tool = Tool::new("f", "", Some(serde_json::from_str(schema).unwrap()));
         let tools = Tools::new([tool]).unwrap();

@@ -197,7 +197,7 @@ mod llama {
     fn llama_cpp_says_the_same() {
         let model = Model::open("bundled").unwrap();
         let engine = model.engine();
-        let vocabulary = engine.vocabulary().unwrap();
+        let vocabulary = engine.vocabulary().unwrap()();
         // The engine has started llama.cpp; this only says so, and must not stop it.
         let backend = ManuallyDrop::new(LlamaBackend {});
         let params = LlamaModelParams::default().with_vocab_only(true);

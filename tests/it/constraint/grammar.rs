@@ -2,7 +2,7 @@
 
 use crate::byte_tokens;
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::vocabulary::Vocabulary;
+use callwright::engine::vocabulary::{ReadVocabulary, Vocabulary};
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Limits, generate};
@@ -59,10 +59,10 @@ impl Engine for Babbler {
     fn is_end(&self, token: Token) -> bool {
         token.0 == 256
     }
-    fn vocabulary(&self) -> Option<Vocabulary> {
-        Some(Vocabulary::of_bytes())
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
+        Some(Box::new(Vocabulary::of_bytes))
     }
-    fn reserve(&mut self, _: usize) -> Result<()> {
+    fn reserve(&mut self, _: usize, _: usize) -> Result<()> {
         Ok(())
     }
     fn context_limit(&self) -> usize {
@@ -82,7 +82,7 @@ impl Engine for Babbler {
         }
         Ok(())
     }
-    fn logits(&self) -> &[f32] {
+    fn logits(&self, _: usize) -> &[f32] {
         &self.logits
     }
 }

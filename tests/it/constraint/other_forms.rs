@@ -2,8 +2,8 @@
 
 use crate::byte_tokens;
 use callwright::constraint::Mode;
-use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::vocabulary::{ReadVocabulary, Vocabulary};
+use callwright::engine::{Abilities, Engine, ModelInfo, Prompt, Token};
 use callwright::format::Format;
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::parse::OtherForms;
@@ -35,13 +35,13 @@ impl Engine for Wisher {
     fn token_bytes(&self, token: Token) -> &[u8] {
         byte_tokens::bytes(token)
     }
-    fn vocabulary(&self) -> Option<Vocabulary> {
-        Some(Vocabulary::of_bytes())
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
+        Some(Box::new(Vocabulary::of_bytes))
     }
     fn is_end(&self, token: Token) -> bool {
         token.0 == 256
     }
-    fn reserve(&mut self, _: usize) -> Result<()> {
+    fn reserve(&mut self, _: usize, _: usize) -> Result<()> {
         Ok(())
     }
     fn context_limit(&self) -> usize {
@@ -53,11 +53,11 @@ impl Engine for Wisher {
     fn truncate(&mut self, len: usize) {
         self.cached.truncate(len);
     }
-    fn can_go_back(&self) -> bool {
-        true
+    fn can(&self) -> Abilities {
+        Abilities { go_back: true, ..Abilities::default() }
     }
-    fn begin(&mut self, prompt: &[Token], _: &callwright::engine::sampler::Sampling) -> Result<()> {
-        self.prompt = prompt.len();
+    fn begin(&mut self, prompt: Prompt<'_>, _: &callwright::engine::sampler::Sampling) -> Result<()> {
+        self.prompt = prompt.tokens.len();
         Ok(())
     }
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
@@ -70,7 +70,7 @@ impl Engine for Wisher {
         self.logits[next] = 9.0;
         Ok(())
     }
-    fn logits(&self) -> &[f32] {
+    fn logits(&self, _: usize) -> &[f32] {
         &self.logits
     }
 }

@@ -5,7 +5,7 @@ use crate::byte_tokens;
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::{Abilities, Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Generation, Limits, generate};
 use callwright::template::Piece;
@@ -48,7 +48,7 @@ impl Engine for Repeater {
     fn is_end(&self, token: Token) -> bool {
         token.0 == 256
     }
-    fn reserve(&mut self, _: usize) -> Result<()> {
+    fn reserve(&mut self, _: usize, _: usize) -> Result<()> {
         Ok(())
     }
     fn context_limit(&self) -> usize {
@@ -63,8 +63,8 @@ impl Engine for Repeater {
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
         self.decode_all(tokens, tokens.len() - 1)
     }
-    fn can_draft(&self) -> bool {
-        self.drafts
+    fn can(&self) -> Abilities {
+        Abilities { truncate: self.drafts, go_back: self.drafts, draft: self.drafts }
     }
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         self.decoded = (self.decoded.0 + tokens.len(), self.decoded.1 + 1);
@@ -85,11 +85,8 @@ impl Engine for Repeater {
         }
         Ok(())
     }
-    fn logits(&self) -> &[f32] {
-        self.rows.last().map_or(&[], Vec::as_slice)
-    }
-    fn logits_at(&self, index: usize) -> &[f32] {
-        &self.rows[index]
+    fn logits(&self, row: usize) -> &[f32] {
+        &self.rows[row]
     }
 }
 
@@ -179,21 +176,20 @@ fn a_batch_has_the_logits_after_each_of_its_tokens() {
     let tokens: Vec<Token> = (0..40).map(|i| Token(100 + i * 7 % 900)).collect();
     let (mut single, mut batch) = (one_thread(), one_thread());
     for engine in [&mut single, &mut batch] {
-        engine.reserve(tokens.len()).unwrap();
+        engine.reserve(tokens.len(), tokens.len()).unwrap();
         engine.decode(&tokens[..30]).unwrap();
     }
     batch.decode_all(&tokens[30..], 3).unwrap();
     single.decode(&tokens[30..33]).unwrap();
     for (index, token) in tokens[33..].iter().enumerate() {
         single.decode(&[*token]).unwrap();
-        let alone = single.logits();
-        let apart = alone.iter().zip(batch.logits_at(index)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let alone = single.logits(0);
+        let apart = alone.iter().zip(batch.logits(index)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         // Sums in another order, of rounded numbers, are a little apart; those after another token are far apart.
         let range = alone.iter().copied().fold(f32::MIN, f32::max) - alone.iter().copied().fold(f32::MAX, f32::min);
         assert!(apart < 0.02 * range, "{index}: {apart} of {range}");
     }
-    assert_eq!(batch.logits(), batch.logits_at(6));
-    assert_eq!(batch.logits_at(7), [] as [f32; 0]);
+    assert_eq!(batch.logits(7), [] as [f32; 0]);
     // What was decoded on trial can be forgotten.
     batch.truncate(32);
     batch.decode(&tokens[32..33]).unwrap();
@@ -207,7 +203,7 @@ fn decoding_beyond_what_was_reserved_is_an_error_and_loses_nothing() {
     let tokens: Vec<Token> = (0..300).map(|i| Token(100 + i)).collect();
     let error = engine.decode(&tokens[..1]).unwrap_err();
     assert_eq!(error.to_string(), "nothing to decode into: no room was reserved");
-    engine.reserve(200).unwrap();
+    engine.reserve(200, 200).unwrap();
     engine.decode(&tokens[..200]).unwrap();
     let error = engine.decode(&tokens[200..]).unwrap_err();
     assert_eq!(error.to_string(), "300 tokens do not fit into the 256 that were reserved");

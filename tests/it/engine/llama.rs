@@ -64,10 +64,10 @@ fn the_number_of_threads_changes_no_result() {
     let tokens: Vec<Token> = (0..800).map(|i| Token(100 + i * 7 % 900)).collect();
     let logits = |threads| {
         let mut engine = load(LoadOptions::default().with(|options| options.threads = Some(threads)));
-        engine.reserve(tokens.len()).unwrap();
+        engine.reserve(tokens.len(), tokens.len()).unwrap();
         engine.decode(&tokens[..799]).unwrap();
         engine.decode(&tokens[799..]).unwrap();
-        engine.logits().iter().map(|logit| logit.to_bits()).collect::<Vec<u32>>()
+        engine.logits(0).iter().map(|logit| logit.to_bits()).collect::<Vec<u32>>()
     };
     assert!(logits(1) == logits(2));
 }

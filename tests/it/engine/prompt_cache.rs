@@ -71,7 +71,7 @@ fn ask(engine: &mut dyn Engine, text: &str) -> (usize, Vec<Token>, Vec<f32>) {
     let (limits, sampler) = (Limits::new(6, &cancel), Sampler::new(Sampling::default()));
     let on_token = &mut |_: &[u8], _| ControlFlow::Continue(());
     let written = generate_with(engine, &prompt, sampler, limits, guides, on_token).unwrap();
-    let logits = engine.logits().to_vec();
+    let logits = engine.logits(0).to_vec();
     assert!(!logits.is_empty() && logits.iter().all(|logit| logit.is_finite()));
     (written.usage.cached_tokens, written.tokens, logits)
 }

@@ -6,8 +6,8 @@ use callwright::agent::Agent;
 use callwright::constraint::Mode;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::vocabulary::ReadVocabulary;
+use callwright::engine::{Engine, ModelInfo, Prompt, Token};
 use callwright::message::Message;
 use callwright::session::Session;
 use callwright::template::{ChatTemplate, Piece};
@@ -33,14 +33,14 @@ impl Engine for Counting {
     fn token_bytes(&self, token: Token) -> &[u8] {
         self.script.token_bytes(token)
     }
-    fn vocabulary(&self) -> Option<Vocabulary> {
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
         self.script.vocabulary()
     }
     fn is_end(&self, token: Token) -> bool {
         self.script.is_end(token)
     }
-    fn reserve(&mut self, tokens: usize) -> Result<()> {
-        self.script.reserve(tokens)
+    fn reserve(&mut self, now: usize, most: usize) -> Result<()> {
+        self.script.reserve(now, most)
     }
     fn context_limit(&self) -> usize {
         self.script.context_limit()
@@ -54,10 +54,10 @@ impl Engine for Counting {
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
         self.script.decode(tokens)
     }
-    fn logits(&self) -> &[f32] {
-        self.script.logits()
+    fn logits(&self, row: usize) -> &[f32] {
+        self.script.logits(row)
     }
-    fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> Result<()> {
+    fn begin(&mut self, prompt: Prompt<'_>, sampling: &Sampling) -> Result<()> {
         self.script.begin(prompt, sampling)
     }
 }

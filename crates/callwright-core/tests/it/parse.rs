@@ -127,9 +127,11 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     if setup.format.as_ref().is_none_or(|f| f.section.is_none() && f.reasoning.is_none() && f.markup.is_empty()) {
         let content = solid(&parsed.content);
         // A marker that was read, with a mistake, is text if it turns out to be only named.
-        // A comma between a call in the format and one in another form may be either.
-        let expected = [(true, true), (true, false), (false, true), (false, false)]
-            .map(|(near, commas)| solid(&outside(setup, input, parsed, near, commas)));
+        // A comma before, between or after calls in another form may be either.
+        let expected: Vec<String> = (0..8)
+            .map(|bits| [bits & 1 > 0, bits & 2 > 0, bits & 4 > 0])
+            .map(|[near, between, last]| solid(&outside(setup, input, parsed, near, (between, last))))
+            .collect();
         assert!(expected.contains(&content), "what is in no call is text: {content:?} is none of {expected:?}");
     }
     for call in parsed.to_json()["tool_calls"].as_array().into_iter().flatten() {
@@ -145,16 +147,16 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
 }
 
 /// The text that is in no call, without markup; with `near`, markers with a mistake are markup as well, and with `commas`,
-/// those before a call in another form are text.
-fn outside(setup: &Setup, input: &[u8], parsed: &Parsed, near: bool, commas: bool) -> String {
+/// those before a call in another form, and those after the last one, are text.
+fn outside(setup: &Setup, input: &[u8], parsed: &Parsed, near: bool, commas: (bool, bool)) -> String {
     let kept = without_markup(input, parsed, near);
     let (mut outside, mut end) = (Vec::new(), 0);
     for call in &parsed.calls {
-        outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0, parsed, commas));
+        outside.extend_from_slice(text_after_call(setup, &kept[end..call.range.start], end > 0, parsed, commas.0));
         outside.push(b'\n');
         end = call.range.end;
     }
-    outside.extend_from_slice(text_after_call(setup, &kept[end..], end > 0, parsed, commas));
+    outside.extend_from_slice(text_after_call(setup, &kept[end..], end > 0, parsed, commas.1));
     String::from_utf8_lossy(&outside).into_owned()
 }
 

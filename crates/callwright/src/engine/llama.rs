@@ -26,8 +26,9 @@ use self::words::Words;
 use super::prompt_cache::{
     Checkpoint, Checkpoints, Disk, Entry, Outline, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted,
 };
-use super::vocabulary::{ReadVocabulary, Vocabulary};
-use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
+use super::sampler::Sampling;
+use super::vocabulary::ReadVocabulary;
+use super::{Abilities, CacheType, Engine, FlashAttention, ModelInfo, Prompt, Token, common};
 use crate::setting::Setting;
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -255,7 +256,7 @@ impl LlamaEngine {
 
     /// How many of the first `len` tokens it can go on from.
     fn reach(&self, len: usize) -> usize {
-        if self.can_truncate() { len } else { self.checkpoints.reach(self.cached.len(), len) }
+        if self.can().truncate { len } else { self.checkpoints.reach(self.cached.len(), len) }
     }
 
     /// Nothing is in the context any more.
@@ -311,7 +312,7 @@ impl LlamaEngine {
     /// Makes room for tokens that were announced, with all that is decoded kept.
     fn grow(&mut self, tokens: usize) -> Result<()> {
         let before = self.cached.clone();
-        self.reserve_from(tokens, self.most)?;
+        self.reserve(tokens, self.most)?;
         // Where the state could not be moved, it is computed again.
         let lost = self.cached.len().min(before.len());
         before[lost..].chunks(self.batch()).try_for_each(|chunk| self.decode_batch(chunk, chunk.len()))
@@ -387,11 +388,7 @@ impl Engine for LlamaEngine {
         self.words.longest()
     }
 
-    fn vocabulary(&self) -> Option<Vocabulary> {
-        Some(self.words.vocabulary()())
-    }
-
-    fn vocabulary_elsewhere(&self) -> Option<ReadVocabulary> {
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
         Some(Box::new(self.words.vocabulary()))
     }
 
@@ -399,11 +396,7 @@ impl Engine for LlamaEngine {
         self.words.is_end(token)
     }
 
-    fn reserve(&mut self, tokens: usize) -> Result<()> {
-        self.reserve_from(tokens, tokens)
-    }
-
-    fn reserve_from(&mut self, now: usize, most: usize) -> Result<()> {
+    fn reserve(&mut self, now: usize, most: usize) -> Result<()> {
         if self.options.vocabulary_only {
             return Err(Error::new(ErrorKind::Engine, ONLY_VOCABULARY));
         }
@@ -460,8 +453,9 @@ impl Engine for LlamaEngine {
         self.short = self.short.min(kept);
     }
 
-    fn mark(&mut self, question: usize) {
-        self.question = question;
+    fn begin(&mut self, prompt: Prompt<'_>, _sampling: &Sampling) -> Result<()> {
+        self.question = prompt.question;
+        Ok(())
     }
 
     fn recall(&mut self, prompt: &[Token], most: usize) {
@@ -481,14 +475,14 @@ impl Engine for LlamaEngine {
             self.truncate(0);
             shared = 0;
         }
-        let can_truncate = self.can_truncate();
+        let can_truncate = self.can().truncate;
         let mut have = self.reach(shared.min(most));
         let full = self.context.as_ref().is_none_or(Context::is_full_attention);
         let flash = !full || (self.can_move && most >= FLASH_FROM);
         let reading = if flash { Reading::Flash } else { Reading::Full };
         if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most, reading })
             && entry.tokens.len() <= self.most
-            && self.reserve_from(entry.tokens.len(), self.most).is_ok()
+            && self.reserve(entry.tokens.len(), self.most).is_ok()
         {
             self.goes_on = flash && gain < most;
             if !(self.goes_on && full && self.set_flash_state(&entry)) {
@@ -539,24 +533,18 @@ impl Engine for LlamaEngine {
         Ok(())
     }
 
-    fn can_draft(&self) -> bool {
-        can_truncate(&self.model)
+    fn can(&self) -> Abilities {
+        let can = can_truncate(&self.model);
+        Abilities { truncate: can, go_back: can, draft: can }
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         self.decode_batch(tokens, first)
     }
 
-    fn logits_at(&self, index: usize) -> &[f32] {
-        match (self.flash.as_ref().or(self.context.as_ref()), self.rows.get(index)) {
-            (Some(context), Some(row)) => context.logits(*row),
-            _ => &[],
-        }
-    }
-
-    fn logits(&self) -> &[f32] {
-        match self.flash.as_ref().or(self.context.as_ref()) {
-            Some(context) if !self.cached.is_empty() => self.rows.last().map_or(&[], |row| context.logits(*row)),
+    fn logits(&self, row: usize) -> &[f32] {
+        match (self.flash.as_ref().or(self.context.as_ref()), self.rows.get(row)) {
+            (Some(context), Some(row)) if !self.cached.is_empty() => context.logits(*row),
             _ => &[],
         }
     }

@@ -1,8 +1,8 @@
 //! An engine without a model: it replays a recording, or a test's script.
 
 use super::sampler::Sampling;
-use super::vocabulary::Vocabulary;
-use super::{Engine, ModelInfo, Token};
+use super::vocabulary::{ReadVocabulary, Vocabulary};
+use super::{Abilities, Engine, ModelInfo, Prompt, Token};
 use crate::answer;
 use crate::files::{self, Readers};
 use crate::hash::sha256;
@@ -346,6 +346,19 @@ fn over(path: &Path, header: &Header, answers: usize, cut: bool) -> Error {
     Error::new(ErrorKind::Replay, format!("the recording ends {after}, {why}")).hint(hint)
 }
 
+impl ScriptedEngine {
+    /// Appends tokens; afterwards the script's next token is the likeliest.
+    fn write(&mut self, tokens: &[Token]) {
+        self.cached.extend_from_slice(tokens);
+        let said = self.cached.len().saturating_sub(self.prompt_len);
+        let next = self.current.as_ref().and_then(|generation| generation.produced.get(said));
+        let next = usize::try_from(next.map_or(self.end, |(token, _)| *token).0).unwrap_or(0);
+        self.logits[self.likeliest] = f32::NEG_INFINITY;
+        self.logits[next] = 0.0;
+        self.likeliest = next;
+    }
+}
+
 impl Engine for ScriptedEngine {
     fn model(&self) -> &ModelInfo {
         &self.info
@@ -372,16 +385,16 @@ impl Engine for ScriptedEngine {
         self.vocabulary.get(&token).map_or(b"", Vec::as_slice)
     }
 
-    fn vocabulary(&self) -> Option<Vocabulary> {
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
         // A recording only has the tokens that were produced, and was constrained when it was made.
-        self.any_prompt.then(Vocabulary::of_bytes)
+        self.any_prompt.then(|| Box::new(Vocabulary::of_bytes) as ReadVocabulary)
     }
 
     fn is_end(&self, token: Token) -> bool {
         token == self.end
     }
 
-    fn reserve(&mut self, _tokens: usize) -> Result<()> {
+    fn reserve(&mut self, _now: usize, _most: usize) -> Result<()> {
         Ok(())
     }
 
@@ -398,33 +411,15 @@ impl Engine for ScriptedEngine {
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        self.cached.extend_from_slice(tokens);
-        let said = self.cached.len().saturating_sub(self.prompt_len);
-        let next = self.current.as_ref().and_then(|generation| generation.produced.get(said));
-        let next = usize::try_from(next.map_or(self.end, |(token, _)| *token).0).unwrap_or(0);
-        self.logits[self.likeliest] = f32::NEG_INFINITY;
-        self.logits[next] = 0.0;
-        self.likeliest = next;
+        self.rows.clear();
+        self.write(tokens);
         Ok(())
-    }
-
-    fn logits(&self) -> &[f32] {
-        &self.logits
-    }
-
-    fn can_draft(&self) -> bool {
-        true
-    }
-
-    fn can_go_back(&self) -> bool {
-        // A script says what comes at each place, whatever precedes it.
-        false
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         self.rows.clear();
         for (index, token) in tokens.iter().enumerate() {
-            self.decode(std::slice::from_ref(token))?;
+            self.write(std::slice::from_ref(token));
             if index >= first {
                 self.rows.push(self.logits.clone());
             }
@@ -432,11 +427,16 @@ impl Engine for ScriptedEngine {
         Ok(())
     }
 
-    fn logits_at(&self, index: usize) -> &[f32] {
-        self.rows.get(index).map_or(&[], Vec::as_slice)
+    fn logits(&self, row: usize) -> &[f32] {
+        self.rows.get(row).unwrap_or(&self.logits)
     }
 
-    fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> Result<()> {
+    fn can(&self) -> Abilities {
+        // A script says what comes at each place, whatever precedes it.
+        Abilities { truncate: true, go_back: false, draft: true }
+    }
+
+    fn begin(&mut self, Prompt { tokens: prompt, .. }: Prompt<'_>, sampling: &Sampling) -> Result<()> {
         self.current = self.generations.next();
         self.prompt_len = prompt.len();
         match &self.current {

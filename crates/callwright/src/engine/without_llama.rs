@@ -53,7 +53,7 @@ impl Engine for LlamaEngine {
         match self.0 {}
     }
 
-    fn reserve(&mut self, _tokens: usize) -> Result<()> {
+    fn reserve(&mut self, _now: usize, _most: usize) -> Result<()> {
         match self.0 {}
     }
 
@@ -73,7 +73,7 @@ impl Engine for LlamaEngine {
         match self.0 {}
     }
 
-    fn logits(&self) -> &[f32] {
+    fn logits(&self, _row: usize) -> &[f32] {
         match self.0 {}
     }
 }

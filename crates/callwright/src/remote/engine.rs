@@ -8,8 +8,8 @@ use super::server::Server;
 use crate::answer::Options;
 use crate::answer::{End, Usage};
 use crate::engine::sampler::{Sampler, Sampling};
-use crate::engine::vocabulary::Vocabulary;
-use crate::engine::{Engine, ModelInfo, Token};
+use crate::engine::vocabulary::{ReadVocabulary, Vocabulary};
+use crate::engine::{Engine, ModelInfo, ModelServer, Prompt, Token};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
@@ -172,15 +172,15 @@ impl Engine for ServerEngine {
     }
 
     /// Bytes, so that a constraint checks the text as it arrives. In chat mode nothing can be constrained here.
-    fn vocabulary(&self) -> Option<Vocabulary> {
-        (!self.server.named.chat).then(Vocabulary::of_bytes)
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
+        (!self.server.named.chat).then(|| Box::new(Vocabulary::of_bytes) as ReadVocabulary)
     }
 
     fn is_end(&self, token: Token) -> bool {
         token == END
     }
 
-    fn reserve(&mut self, _tokens: usize) -> Result<()> {
+    fn reserve(&mut self, _now: usize, _most: usize) -> Result<()> {
         Ok(())
     }
 
@@ -223,14 +223,34 @@ impl Engine for ServerEngine {
         feed.look(&mut reader(server, writer))
     }
 
-    fn logits(&self) -> &[f32] {
+    fn logits(&self, _row: usize) -> &[f32] {
         self.feed.logits()
     }
 
-    fn samples(&self) -> bool {
-        true
+    /// The answer is over: the server need not go on.
+    fn remember(&mut self, _reading: Duration) {
+        self.feed.close();
     }
 
+    fn begin(&mut self, prompt: Prompt<'_>, sampling: &Sampling) -> Result<()> {
+        self.feed.begin(Arc::clone(&self.options.cancel), self.until);
+        (self.sampling, self.sampler) = (*sampling, Sampler::new(*sampling));
+        self.prompt = prompt.tokens.to_vec();
+        self.cached.clear();
+        (self.written, self.requests, self.writer) = (0, 0, Writer::default());
+        Ok(())
+    }
+
+    fn server(&self) -> Option<&dyn ModelServer> {
+        Some(self)
+    }
+
+    fn server_mut(&mut self) -> Option<&mut dyn ModelServer> {
+        Some(self)
+    }
+}
+
+impl ModelServer for ServerEngine {
     /// Asks the server for the likeliest next tokens, and chooses among those that fit.
     fn reconsider(&mut self, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
         let Some(next) = self.feed.next() else { return Ok(()) };
@@ -252,11 +272,6 @@ impl Engine for ServerEngine {
         self.feed.replace(found.swap_remove(chosen).0.into_bytes());
         let ServerEngine { server, feed, writer, .. } = self;
         feed.look(&mut reader(server, writer))
-    }
-
-    /// The answer is over: the server need not go on.
-    fn remember(&mut self, _reading: Duration) {
-        self.feed.close();
     }
 
     fn can_begin_answer(&self) -> bool {
@@ -281,14 +296,5 @@ impl Engine for ServerEngine {
             usage.completion_tokens = self.written;
         }
         (end, usage)
-    }
-
-    fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> Result<()> {
-        self.feed.begin(Arc::clone(&self.options.cancel), self.until);
-        (self.sampling, self.sampler) = (*sampling, Sampler::new(*sampling));
-        self.prompt = prompt.to_vec();
-        self.cached.clear();
-        (self.written, self.requests, self.writer) = (0, 0, Writer::default());
-        Ok(())
     }
 }

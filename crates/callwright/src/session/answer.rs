@@ -14,7 +14,7 @@ use crate::Result;
 use crate::constraint::{Compiler, Constraint, Mode};
 use crate::decision::{CallProbability, Decided, Decision, Opening, Thresholds};
 use crate::engine::sampler::Sampler;
-use crate::engine::{Engine, Token};
+use crate::engine::{Engine, Prompt, Token};
 use crate::format::{Format, Marker};
 use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
 use crate::message::{Message, Role};
@@ -81,21 +81,24 @@ impl Session {
         let format = &prompts.writer.format;
         let begun = (written.prefill.as_bytes(), written.thinking);
         let unavailable = constrain::unavailable(&**engine, options);
-        engine.prepare(&written.prompt.pieces, options, request.until);
-        // All tokens are looked at for this, which only a model needs that cannot drop the end of a prompt.
-        if !engine.can_truncate() && !engine.samples() {
-            engine.mark(question(&**engine, written, &request.messages));
+        if let Some(server) = engine.server_mut() {
+            server.prepare(&written.prompt.pieces, options, request.until);
         }
+        // All tokens are looked at for this, which only a model needs that cannot drop the end of a prompt.
+        let question = match engine.server() {
+            None if !engine.can().truncate => question(&**engine, written, &request.messages),
+            _ => 0,
+        };
         // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
         let after_result = request.messages.last().is_some_and(|message| message.role == Role::Tool);
-        let json = form.json.filter(|_| after_result && !written.thinking && !engine.samples());
+        let json = form.json.filter(|_| after_result && !written.thinking && engine.server().is_none());
         let constraint = match compiling.is_coming() || json.is_some() {
             true => None,
             false => Some(constrain::begin(compiling, &**engine, format, request, begun)?),
         };
         let read = read(
             &mut **engine,
-            &written.tokens,
+            Prompt { tokens: &written.tokens, question },
             Sampler::new(options.sampling).biased(&options.logit_bias),
             Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until },
             decide::ahead(format, request),
@@ -234,7 +237,7 @@ impl Session {
         let limits = Limits { max_tokens: 0, cancel: &request.options.cancel, until: request.until };
         let ahead = Opening::most_tokens(format);
         let sampler = Sampler::new(request.options.sampling);
-        let read = read(&mut **engine, &written.tokens, sampler, limits, ahead, &mut *self.on_prompt)?;
+        let read = read(&mut **engine, written.tokens.as_slice().into(), sampler, limits, ahead, &mut *self.on_prompt)?;
         let asked = (true, decide::reads_others(&request.options));
         let mut decision = Decision::new(opening, asked, Thresholds::default(), written.thinking);
         let guides = Guides { decision: Some(&mut decision), ..Guides::default() };
@@ -424,7 +427,7 @@ fn cut(engine: &dyn Engine, ended: &Ended, generation: &Generation, options: &Op
         _ if ended.closed_from.is_some() || ended.shortage.is_reported() => Cut::Constraint,
         End::Late => Cut::Time,
         _ if generation.tokens.len() >= options.max_tokens => Cut::MaxTokens,
-        _ if engine.samples() => Cut::Server,
+        _ if engine.server().is_some() => Cut::Server,
         _ => Cut::Context,
     }
 }

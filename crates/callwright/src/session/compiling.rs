@@ -23,7 +23,7 @@ impl Compiling {
         if self.made.is_some() || self.coming.is_some() || !constrain::is_constrained(tools, options) {
             return;
         }
-        let Some(read) = engine.vocabulary_elsewhere() else { return };
+        let Some(read) = engine.vocabulary() else { return };
         let (format, tools, options) = (Arc::clone(format), Arc::clone(tools), options.clone());
         let make = move || {
             Opening::prepare();

@@ -29,21 +29,21 @@ pub(super) fn begin<'c>(
     }
     compiling.wait();
     if compiling.made.is_none() {
-        let Some(vocabulary) = engine.vocabulary() else { return Ok((None, Vec::new())) };
-        match Compiler::for_format(vocabulary, format) {
+        let Some(read) = engine.vocabulary() else { return Ok((None, Vec::new())) };
+        match Compiler::for_format(read(), format) {
             Ok(made) => compiling.made = Some(made),
             Err(error) => return without(options, error),
         }
     }
     let Some(compiler) = &mut compiling.made else { return Ok((None, Vec::new())) };
-    let rules = Rules { sampled_elsewhere: engine.samples(), thinking, ..rules(options) };
+    let rules = Rules { sampled_elsewhere: engine.server().is_some(), thinking, ..rules(options) };
     match constraint(compiler, format, tools, options, rules) {
         Ok(mut constraint) => {
             if is_dormant(options) {
                 constraint = constraint.dormant();
             }
             // A user who wants other forms as text gets them so.
-            if engine.can_go_back() && options.grammar.is_none() && reads_others(options) {
+            if engine.can().go_back && options.grammar.is_none() && reads_others(options) {
                 constraint = constraint.rewriting(tools, messages);
             }
             constraint.prime(begun)?;
@@ -159,7 +159,10 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
 
 /// Returns what of the options an engine cannot do, if there is anything.
 pub(super) fn unavailable(engine: &dyn Engine, options: &Options) -> Option<String> {
-    if engine.samples() { needs_logits(!engine.can_begin_answer(), options) } else { unknown_tokens(engine, options) }
+    match engine.server() {
+        Some(server) => needs_logits(!server.can_begin_answer(), options),
+        None => unknown_tokens(engine, options),
+    }
 }
 
 /// Options that need a model's logits, where the model is on a server, which may write the prompt itself (`chat`).
@@ -183,7 +186,7 @@ fn unknown_tokens(engine: &dyn Engine, options: &Options) -> Option<String> {
     if options.logit_bias.is_empty() {
         return None;
     }
-    let words = engine.vocabulary()?.words.len();
+    let words = engine.vocabulary()?().words.len();
     let known = |token: &Token| usize::try_from(token.0).is_ok_and(|index| index < words);
     let unknown = options.logit_bias.iter().filter(|(token, _)| !known(token)).map(|(token, _)| token.0.to_string());
     let unknown: Vec<String> = unknown.collect();

@@ -155,7 +155,7 @@ impl Prompts {
         let cached = engine.cached();
         let same = common(cached, &written.tokens);
         if self.rewriting_reported
-            || engine.samples()
+            || engine.server().is_some()
             || !request.dropped.is_empty()
             || !self.cuts.is_empty()
             || last.with_tools != with_tools

@@ -26,7 +26,7 @@ impl Deciding {
         format: &Format,
         request: &AnswerRequest,
     ) -> Option<&Opening> {
-        if engine.samples() || !decides(request) {
+        if engine.server().is_some() || !decides(request) {
             return None;
         }
         self.known(vocabulary, engine, format)
@@ -34,7 +34,7 @@ impl Deciding {
 
     fn known(&self, vocabulary: Option<&Vocabulary>, engine: &dyn Engine, format: &Format) -> Option<&Opening> {
         let read = || {
-            let vocabulary = vocabulary.cloned().or_else(|| engine.vocabulary())?;
+            let vocabulary = vocabulary.cloned().or_else(|| Some(engine.vocabulary()?()))?;
             Opening::new(&vocabulary, format)
         };
         self.opening.get_or_init(read).as_ref()
@@ -42,7 +42,7 @@ impl Deciding {
 
     /// Returns whether the model, which has read the prompt, would begin with text rather than with a call.
     pub(super) fn prefers_text(&self, vocabulary: Option<&Vocabulary>, engine: &dyn Engine, format: &Format) -> bool {
-        self.known(vocabulary, engine, format).is_some_and(|opening| !opening.is_likely(engine.logits()))
+        self.known(vocabulary, engine, format).is_some_and(|opening| !opening.is_likely(engine.logits(0)))
     }
 }
 

@@ -226,7 +226,11 @@ impl PromptWriter {
             self.template_for(request).render_adapted(&self.render_request(request, &messages), &places)?;
         let mut text = prompt.text();
         let opened = self.opens_reasoning(&text);
-        let prefill = if engine.can_begin_answer() { self.prefill(&request.options, opened) } else { String::new() };
+        let prefill = if engine.server().is_none_or(|server| server.can_begin_answer()) {
+            self.prefill(&request.options, opened)
+        } else {
+            String::new()
+        };
         if !prefill.is_empty() {
             text.push_str(&prefill);
             // What a user begins an answer with is no markup.

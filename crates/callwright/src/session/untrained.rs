@@ -17,7 +17,7 @@ pub(super) fn is_token(engine: &dyn Engine, text: &str) -> bool {
 /// Returns whether it is known which texts are tokens. A server's vocabulary is not.
 fn knows_vocabulary(engine: &dyn Engine) -> bool {
     let model = engine.model();
-    !engine.samples() && (!model.control_tokens.is_empty() || !model.user_defined_tokens.is_empty())
+    engine.server().is_none() && (!model.control_tokens.is_empty() || !model.user_defined_tokens.is_empty())
 }
 
 /// Returns what the user should know where the model's vocabulary lacks markers of the format.
@@ -64,7 +64,7 @@ impl Turns {
             set.bos_token = &model.bos;
             set.eos_token = &model.eos;
         });
-        let completes = engine.samples() && engine.can_begin_answer();
+        let completes = engine.server().is_some_and(|server| server.can_begin_answer());
         let text = (completes || knows_vocabulary(engine)).then(|| template.render(&request).ok());
         let text = text.flatten().map(|prompt| prompt.text());
         let between = text.as_deref().and_then(|text| text.split_once(answer)?.1.split_once(question));

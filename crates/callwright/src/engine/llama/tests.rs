@@ -34,16 +34,16 @@ fn moving(set: impl FnOnce(&mut LoadOptions)) -> LlamaEngine {
 
 /// The logits after a prompt, and after a few tokens more.
 fn logits(engine: &mut LlamaEngine, prompt: &[Token]) -> Vec<f32> {
-    engine.reserve(prompt.len() + 8).unwrap();
+    engine.reserve(prompt.len() + 8, prompt.len() + 8).unwrap();
     let last = prompt.len() - 1;
     engine.truncate(last);
     engine.decode(&prompt[engine.cached.len()..last]).unwrap();
     assert_eq!(engine.flash.is_some(), engine.can_move);
     engine.decode(&prompt[last..]).unwrap();
-    let mut all = engine.logits().to_vec();
+    let mut all = engine.logits(0).to_vec();
     for token in &prompt[..4] {
         engine.decode(&[*token]).unwrap();
-        all.extend_from_slice(engine.logits());
+        all.extend_from_slice(engine.logits(0));
     }
     all
 }
@@ -77,15 +77,15 @@ fn short(engine: &mut LlamaEngine) -> Vec<Token> {
 fn a_short_conversation_does_not_depend_on_threads_and_differs_by_rounding_only() {
     let run = |engine: &mut LlamaEngine| {
         let prompt = short(engine);
-        engine.reserve_from(prompt.len(), 600).unwrap();
+        engine.reserve(prompt.len(), 600).unwrap();
         engine.decode(&prompt).unwrap();
-        let mut all = engine.logits().to_vec();
+        let mut all = engine.logits(0).to_vec();
         // Up to the end of the short context, and beyond.
         engine.decode(&[&prompt[..], &prompt].concat()[..SHORT_CONTEXT - prompt.len() - 4]).unwrap();
         for token in &prompt[..8] {
             assert_eq!(engine.is_short(), engine.can_move && engine.cached().len() <= SHORT_CONTEXT);
             engine.decode(&[*token]).unwrap();
-            all.extend_from_slice(engine.logits());
+            all.extend_from_slice(engine.logits(0));
         }
         assert!(engine.cached().len() > SHORT_CONTEXT && !engine.is_short());
         all
@@ -121,7 +121,7 @@ fn a_short_prompt_leaves_nothing_that_a_longer_one_would_read_in_another_way() {
         let answer = write(&mut engine, prompt);
         assert_eq!(answer.usage.cached_tokens > 0, is_kept, "{} tokens", prompt.len());
         assert_eq!(answer.tokens, write(&mut alone, prompt).tokens);
-        assert!(engine.logits() == alone.logits(), "{} tokens", prompt.len());
+        assert!(engine.logits(0) == alone.logits(0), "{} tokens", prompt.len());
     }
 }
 
@@ -171,8 +171,8 @@ fn a_context_that_grows_within_an_answer_changes_no_bit_of_it() {
         let (mut whole, mut growing) = (open(), open());
         let prompt = prompt(&whole, 40, "Be brief.");
         let most = prompt.len() + 600;
-        whole.reserve(most).unwrap();
-        growing.reserve_from(prompt.len(), most).unwrap();
+        whole.reserve(most, most).unwrap();
+        growing.reserve(prompt.len(), most).unwrap();
         let size = growing.room();
         assert!(size < most && whole.room() >= most);
         for engine in [&mut whole, &mut growing] {
@@ -181,7 +181,7 @@ fn a_context_that_grows_within_an_answer_changes_no_bit_of_it() {
         for (at, token) in (prompt.len()..most).zip(prompt.iter().cycle()) {
             whole.decode(&[*token]).unwrap();
             growing.decode(&[*token]).unwrap();
-            assert!(whole.logits() == growing.logits(), "token {at}, moves: {moves}");
+            assert!(whole.logits(0) == growing.logits(0), "token {at}, moves: {moves}");
         }
         assert!(growing.room() >= most && growing.cached().len() == most);
         assert!(growing.decode(&vec![prompt[0]; growing.room()]).is_err(), "more than was announced");
@@ -193,7 +193,7 @@ fn what_was_kept_is_found_by_a_prompt_that_has_less_room_at_first() {
     let mut engine = load(|load| load.prompt_memory = 64 << 20);
     let short = prompt(&engine, 2, "Be brief.");
     // A long answer is a part of what is kept.
-    engine.reserve(short.len() + 400).unwrap();
+    engine.reserve(short.len() + 400, short.len() + 400).unwrap();
     engine.decode(&short).unwrap();
     short.iter().cycle().take(400).for_each(|token| engine.decode(&[*token]).unwrap());
     let other = prompt(&engine, 0, "Who lives there?");
@@ -243,14 +243,14 @@ fn a_prompt_from_disk_has_the_same_answer_bit_for_bit() {
         let mut engine = open(true);
         let long = prompt(&engine, 40, "Be brief.");
         let first = write(&mut engine, &long);
-        let logits = engine.logits().to_vec();
+        let logits = engine.logits(0).to_vec();
         assert_eq!(first.usage.cached_tokens, 0);
         drop(engine);
         let mut engine = open(true);
         let again = write(&mut engine, &long);
         assert_eq!(again.usage.cached_tokens, long.len() - 1);
         assert_eq!(again.tokens, first.tokens, "{flash:?}");
-        assert!(engine.logits() == logits, "{flash:?}");
+        assert!(engine.logits(0) == logits, "{flash:?}");
         // Another question after the same beginning.
         let mut engine = open(true);
         let other = prompt(&engine, 40, "Who lives there?");
@@ -260,7 +260,7 @@ fn a_prompt_from_disk_has_the_same_answer_bit_for_bit() {
         assert_eq!(went_on.usage.cached_tokens, shared.min(other.len() - 1 - left));
         let mut alone = open(false);
         assert_eq!(went_on.tokens, write(&mut alone, &other).tokens);
-        assert!(engine.logits() == alone.logits(), "{flash:?}");
+        assert!(engine.logits(0) == alone.logits(0), "{flash:?}");
     }
 }
 
@@ -280,14 +280,14 @@ fn tokens_that_come_together_may_be_more_than_are_computed_at_a_time() {
         let prompt = prompt(&whole, 2, "Be brief.");
         let (beginning, draft) = prompt.split_at(prompt.len() - 8);
         for engine in [&mut whole, &mut parts] {
-            engine.reserve(prompt.len()).unwrap();
+            engine.reserve(prompt.len(), prompt.len()).unwrap();
             engine.decode(beginning).unwrap();
             engine.decode_all(draft, 2).unwrap();
             assert_eq!(engine.cached(), prompt);
         }
         for row in 0..6 {
             // Of logits of about 20.
-            assert!(distance(whole.logits_at(row), parts.logits_at(row)) < 1.0, "{size}, {row}");
+            assert!(distance(whole.logits(row), parts.logits(row)) < 1.0, "{size}, {row}");
         }
         let sequences = parallel::Sequences::new(&parts, 2).unwrap();
         let (mut sequence, end) = sequences.take().unwrap();

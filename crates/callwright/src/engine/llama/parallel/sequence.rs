@@ -5,8 +5,8 @@ use crate::engine::llama::words::Words;
 use crate::engine::llama::{can_truncate, outline};
 use crate::engine::prompt_cache::{Checkpoint, Checkpoints, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
-use crate::engine::vocabulary::Vocabulary;
-use crate::engine::{Engine, ModelInfo, Token, common};
+use crate::engine::vocabulary::ReadVocabulary;
+use crate::engine::{Abilities, Engine, ModelInfo, Prompt, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -137,15 +137,16 @@ impl Engine for Sequence {
         self.words.longest()
     }
 
-    fn vocabulary(&self) -> Option<Vocabulary> {
-        Some(self.words.vocabulary()())
+    fn vocabulary(&self) -> Option<ReadVocabulary> {
+        Some(Box::new(self.words.vocabulary()))
     }
 
     fn is_end(&self, token: Token) -> bool {
         self.words.is_end(token)
     }
 
-    fn begin(&mut self, prompt: &[Token], _sampling: &Sampling) -> Result<()> {
+    fn begin(&mut self, Prompt { tokens: prompt, question }: Prompt<'_>, _sampling: &Sampling) -> Result<()> {
+        self.question = question;
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         while !state.sequences[self.index].in_turn
@@ -205,10 +206,6 @@ impl Engine for Sequence {
         }
     }
 
-    fn mark(&mut self, question: usize) {
-        self.question = question;
-    }
-
     fn remember(&mut self, reading: Duration) {
         let shared = Arc::clone(&self.shared);
         let Some(prompts) = shared.prompts.as_deref() else { return };
@@ -226,7 +223,7 @@ impl Engine for Sequence {
         }
     }
 
-    fn reserve(&mut self, tokens: usize) -> Result<()> {
+    fn reserve(&mut self, _now: usize, tokens: usize) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         let mut made = Ok(());
@@ -284,13 +281,10 @@ impl Engine for Sequence {
         Ok(())
     }
 
-    fn can_truncate(&self) -> bool {
-        can_truncate(&self.shared.model)
-    }
-
-    fn can_draft(&self) -> bool {
+    fn can(&self) -> Abilities {
+        let can = can_truncate(&self.shared.model);
         // llama.cpp decodes sequences with different numbers of tokens one after the other.
-        self.shared.layout.each == 1 && self.can_truncate()
+        Abilities { truncate: can, go_back: can, draft: can && self.shared.layout.each == 1 }
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
@@ -330,14 +324,7 @@ impl Engine for Sequence {
         Ok(())
     }
 
-    fn logits_at(&self, index: usize) -> &[f32] {
-        self.logits.get(index).map_or(&[], Vec::as_slice)
-    }
-
-    fn logits(&self) -> &[f32] {
-        match self.logits.last() {
-            Some(logits) if !self.cached.is_empty() => logits,
-            _ => &[],
-        }
+    fn logits(&self, row: usize) -> &[f32] {
+        self.logits.get(row).filter(|_| !self.cached.is_empty()).map_or(&[], Vec::as_slice)
     }
 }

@@ -145,7 +145,7 @@ fn what_does_not_fit_is_an_error_that_the_others_do_not_share() {
     let prompt = prompt(&alone, 1, "Be brief.");
     write(&mut *first, &prompt, 4);
     first_end.end();
-    let error = second.reserve(usize::MAX / 2).unwrap_err();
+    let error = second.reserve(usize::MAX / 2, usize::MAX / 2).unwrap_err();
     assert!(error.message().contains("that is more than it can count"), "{error}");
     second_end.end();
     let error = second.decode(&prompt).unwrap_err();
@@ -166,7 +166,7 @@ fn what_does_not_fit_is_an_error_that_the_others_do_not_share() {
             let (mut greedy, end) = sequences.take().unwrap();
             together.wait();
             for _ in 0..20 {
-                assert!(greedy.reserve(usize::MAX / 2).is_err());
+                assert!(greedy.reserve(usize::MAX / 2, usize::MAX / 2).is_err());
                 end.end();
             }
         });
