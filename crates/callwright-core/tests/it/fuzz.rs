@@ -280,7 +280,7 @@ fn fuzz(targets: &[Target]) {
 
 /// Texts whose result once depended on how they were split, or that were read again and again: the folder of their
 /// format, and the text.
-const FOUND: [(&str, &[u8]); 12] = [
+const FOUND: [(&str, &[u8]); 14] = [
     // A quoted section without an end was weighed again each time.
     (
         "untagged",
@@ -309,6 +309,14 @@ const FOUND: [(&str, &[u8]); 12] = [
     // The beginning of a code fence was held with the marker or the bracket after it.
     ("pythonic", b"The page ends w\xcath:\n> See [no] ``(\nplan(city=\"LA\"),\n"),
     ("fenced", b"ends with:\n> <|call|>f<|sep|>f\n><|calls_end|> ``<|calls|>`json\n> {\"a\": 1}<|end|>\n>s \nThis is an attack"),
+    // Of two commas, only the one after the last call separates nothing, and is left out.
+    ("python", b"now(), \nnow(),"),
+    // The line break before a call was held until its tool was known, after text that a value's closing tag did not end.
+    (
+        "muse-glimmer",
+        b" to=r<|message|><atem:function_calls><atem:invoke name=\"r><atemparam s>2</atem:parameter>\n>\n\
+          to=tool<|message|><atem:function_calls>\n<atem:invoke name=\"",
+    ),
 ];
 
 #[test]

@@ -149,6 +149,10 @@ impl ValueReader {
         if self.cdata {
             return self.cdata_end(held);
         }
+        // As where all of it is there at once: the call may begin although its tool is not known yet.
+        if self.doubt.is_some() && held.strip_prefix(b"\n").is_some_and(|rest| self.starts_call(rest)) {
+            return Verdict::Part;
+        }
         if self.begins_usual_end(held) {
             return Verdict::Wait;
         }
