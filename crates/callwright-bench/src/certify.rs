@@ -170,7 +170,8 @@ pub fn measure(
     let engine = session.engine_mut();
     engine.truncate(engine.cached().len().saturating_sub(few));
     for token in &last[last.len() - few..] {
-        engine.reserve(engine.cached().len() + 1, engine.cached().len() + 1)?;
+        let tokens = engine.cached().len() + 1;
+        engine.reserve(tokens, tokens)?;
         engine.decode(&[*token])?;
     }
     measured.decoded = (few, began.elapsed());
@@ -209,7 +210,8 @@ fn force(
         measured.left_out += 1;
         return Ok(None);
     };
-    engine.reserve(prompt.len() + answer.len(), prompt.len() + answer.len())?;
+    let tokens = prompt.len() + answer.len();
+    engine.reserve(tokens, tokens)?;
     let began = Instant::now();
     engine.truncate(common(engine.cached(), before));
     let known = engine.cached().len();

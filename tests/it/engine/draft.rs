@@ -184,6 +184,7 @@ fn a_batch_has_the_logits_after_each_of_its_tokens() {
     for (index, token) in tokens[33..].iter().enumerate() {
         single.decode(&[*token]).unwrap();
         let alone = single.logits(0);
+        assert_eq!(alone.len(), batch.logits(index).len());
         let apart = alone.iter().zip(batch.logits(index)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         // Sums in another order, of rounded numbers, are a little apart; those after another token are far apart.
         let range = alone.iter().copied().fold(f32::MIN, f32::max) - alone.iter().copied().fold(f32::MAX, f32::min);

@@ -362,7 +362,7 @@ impl ValueReader {
         let [byte, next, ..] = *bytes else { return false };
         let doubt = self.doubt.is_some();
         let may_end = self.plan.may_end(byte, next) || doubt && self.plan.may_start(byte, next);
-        !may_end || doubt && byte == b'\n' && self.starts_call(&bytes[1..])
+        !may_end || self.breaks_before_call(bytes)
     }
 
     /// The same at the beginning of the value, where a line break usually comes first.

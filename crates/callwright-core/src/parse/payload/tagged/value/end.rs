@@ -113,6 +113,11 @@ impl ValueReader {
         distinct && self.plan.starts.iter().any(|start| bytes.starts_with(start))
     }
 
+    /// Returns whether these bytes are a line break in doubtful text, and then another call. Whose tool it is need not be known yet.
+    pub(super) fn breaks_before_call(&self, bytes: &[u8]) -> bool {
+        self.doubt.is_some() && bytes.strip_prefix(b"\n").is_some_and(|rest| self.starts_call(rest))
+    }
+
     /// A number of bytes, fewer of which decide nothing about the closing tag before them: they are the end markers.
     fn undecided(&self, after: &[u8]) -> usize {
         if !self.closing_is_distinct || self.is_settled() {
@@ -149,8 +154,7 @@ impl ValueReader {
         if self.cdata {
             return self.cdata_end(held);
         }
-        // As where all of it is there at once: the call may begin although its tool is not known yet.
-        if self.doubt.is_some() && held.strip_prefix(b"\n").is_some_and(|rest| self.starts_call(rest)) {
+        if self.breaks_before_call(held) {
             return Verdict::Part;
         }
         if self.begins_usual_end(held) {
