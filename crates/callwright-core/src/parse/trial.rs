@@ -32,12 +32,9 @@ pub(super) struct Trial {
     at: usize,
     /// Offset of the call's first byte, which may come after text that was held with it.
     begins: usize,
-    /// Whether the reasoning was closed right after the call.
-    closed: bool,
-    /// Length of the text up to which nothing but calls, punctuation and markup has come.
-    calls_to: usize,
-    /// Whether the turn has ended after the calls: nothing after that counts.
-    turn_ended: bool,
+    since: Since,
+    /// What had come since the calls of the trials before it. It comes again when this one is read again.
+    earlier: Vec<Since>,
     calls: calls::Mark,
     text: text::Mark,
     reasoning: text::Mark,
@@ -52,6 +49,17 @@ pub(super) struct Trial {
     forms: other_calls::Mark,
     /// The markers may get another suffix after this.
     machinery: Arc<Machinery>,
+}
+
+/// What has come since the calls of a trial.
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    /// Whether the reasoning was closed right after the call.
+    closed: bool,
+    /// Length of the text up to which nothing but calls, punctuation and markup has come.
+    calls_to: usize,
+    /// Whether the turn has ended after the calls: nothing after that counts.
+    turn_ended: bool,
 }
 
 /// A trial that ended as text.
@@ -227,9 +235,8 @@ impl Parser {
             doubt,
             at: self.at,
             begins,
-            closed: false,
-            calls_to: self.text.len(),
-            turn_ended: false,
+            since: Since { closed: false, calls_to: self.text.len(), turn_ended: false },
+            earlier: self.trials.iter().map(|trial| trial.since).collect(),
             calls: self.calls.mark(),
             text: self.text.mark(),
             reasoning: self.reasoning.mark(),
@@ -276,7 +283,7 @@ impl Parser {
     /// The same of the first `certain` bytes of the text and of `more`.
     fn text_refutes(&mut self, certain: usize, more: &str) -> bool {
         let Some(last) = self.trials.last() else { return false };
-        let (doubt, from) = (last.doubt, last.calls_to);
+        let (doubt, from) = (last.doubt, last.since.calls_to);
         let after = |text: &Text, from: usize| text.since(from, certain).to_owned() + more;
         if let Doubt::Quoted(mark) = doubt {
             match closes_quote(mark, &after(&self.text, from)) {
@@ -285,15 +292,15 @@ impl Parser {
                 None => {}
             }
         }
-        let followed = |trial: &Trial| (trial.doubt == Doubt::Form || trial.closed) && !trial.turn_ended;
+        let followed = |trial: &Trial| (trial.doubt == Doubt::Form || trial.since.closed) && !trial.since.turn_ended;
         let Some(index) = self.trials.iter().position(followed) else { return self.failed.is_some() };
         let trial = &mut self.trials[index];
-        let from = trial.calls_to;
+        let from = trial.since.calls_to;
         match following(&after(&self.text, from)) {
-            Following::Prose if trial.closed => self.refute(index, NoCall::Draft),
+            Following::Prose if trial.since.closed => self.refute(index, NoCall::Draft),
             Following::Prose => self.refute(index, NoCall::Followed),
-            Following::TurnEnd => trial.turn_ended = true,
-            Following::Nothing(to) if from <= certain => trial.calls_to = certain.min(from + to),
+            Following::TurnEnd => trial.since.turn_ended = true,
+            Following::Nothing(to) if from <= certain => trial.since.calls_to = certain.min(from + to),
             Following::Nothing(_) => {}
         }
         self.failed.is_some()
@@ -302,19 +309,19 @@ impl Parser {
     /// A call or other markup has ended: what follows it begins here.
     pub(super) fn markup_ended(&mut self) {
         let end = self.text.len();
-        self.trials.iter_mut().for_each(|trial| trial.calls_to = end);
+        self.trials.iter_mut().for_each(|trial| trial.since.calls_to = end);
     }
 
     /// Markup that belongs to no call came after the calls.
     pub(super) fn stray_markup(&mut self, marker: &[u8]) {
         if ends_turn(&String::from_utf8_lossy(marker)) {
-            self.trials.iter_mut().for_each(|trial| trial.turn_ended = true);
+            self.trials.iter_mut().for_each(|trial| trial.since.turn_ended = true);
         }
     }
 
     /// A call begins, which also decides about the calls before it.
     pub(super) fn call_refutes(&mut self) -> bool {
-        let closed = self.trials.iter().position(|trial| trial.closed);
+        let closed = self.trials.iter().position(|trial| trial.since.closed);
         closed.inspect(|&index| self.refute(index, NoCall::Draft)).is_some()
     }
 
@@ -329,8 +336,8 @@ impl Parser {
     /// Reasoning is closed after `before`. Calls in it are drafts, unless it ends with them and nothing follows.
     pub(super) fn closing_refutes(&mut self, before: &[u8], at: usize) -> bool {
         let Some(index) = self.trials.iter().position(|trial| trial.doubt == Doubt::Reasoning) else { return false };
-        if self.text.is_at_beginning(before) && !self.trials[index].closed {
-            self.trials[index].closed = true;
+        if self.text.is_at_beginning(before) && !self.trials[index].since.closed {
+            self.trials[index].since.closed = true;
             return false;
         }
         self.refute_until(index, at, NoCall::Draft);
@@ -339,7 +346,7 @@ impl Parser {
 
     /// Reasoning begins again: it was not closed before, so the calls in it are meant.
     pub(super) fn reasoning_begins_again(&mut self) {
-        if self.trials.iter().all(|trial| trial.doubt == Doubt::Reasoning && !trial.closed) {
+        if self.trials.iter().all(|trial| trial.doubt == Doubt::Reasoning && !trial.since.closed) {
             self.confirm_trials();
         }
     }
@@ -395,6 +402,7 @@ impl Parser {
                 self.spare = Some(payload);
                 self.leave();
             }
+            self.trials.iter_mut().zip(&trial.earlier).for_each(|(before, since)| before.since = *since);
             self.calls.rewind(trial.calls);
             self.text.rewind(trial.text);
             self.reasoning.rewind(trial.reasoning);

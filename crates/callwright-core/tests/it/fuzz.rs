@@ -280,7 +280,7 @@ fn fuzz(targets: &[Target]) {
 
 /// Texts whose result once depended on how they were split, or that were read again and again: the folder of their
 /// format, and the text.
-const FOUND: [(&str, &[u8]); 14] = [
+const FOUND: [(&str, &[u8]); 15] = [
     // A quoted section without an end was weighed again each time.
     (
         "untagged",
@@ -316,6 +316,12 @@ const FOUND: [(&str, &[u8]); 14] = [
         "muse-glimmer",
         b" to=r<|message|><atem:function_calls><atem:invoke name=\"r><atemparam s>2</atem:parameter>\n>\n\
           to=tool<|message|><atem:function_calls>\n<atem:invoke name=\"",
+    ),
+    // What a quoted marker hid of the text after a doubtful call counted as read when the marker turned out to be text.
+    (
+        "gigachat-3.5",
+        b"```\n<\xef\xbd\x9cGCML\xef\xbd\x9cinvoke name=\"</\xef\xbd\x9cGCML\xef\xbd\x9cinvoke>`\
+          <\xef\xbd\x9cGCML\xef\xbd\x9ctool_calls>``t",
     ),
 ];
 
