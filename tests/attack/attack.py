@@ -69,6 +69,14 @@ class Server:
         with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as lines:
             return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
 
+    def seconds(self):
+        """The time of processors that it has used, which other programs do not change."""
+        try:
+            with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as line:
+                return sum(map(int, line.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        except OSError:  # It has ended.
+            return 0.0
+
     def connect(self, sent=b""):
         client = socket.create_connection(("127.0.0.1", self.port))
         client.settimeout(20)
@@ -225,29 +233,22 @@ def schema(random_numbers, depth=0):
 
 
 def try_schemas(program, count, seed, failed):
-    """Generated schemas, in tools and as the form of an answer, against one server."""
-    compared = bad = 0
-    slowest = 0.0
-    server = Server(program)
-    try:
+    """Generated schemas, in tools and as the form of an answer: against one server, and each in a run of its own."""
+    for way in (Serving, Running):
+        compared = bad = memory = 0
+        slowest = 0.0
+        asked = way(program)
         for number in range(count):
             r = random.Random(seed * 1_000_003 + number)
             whole = {"type": "object", "properties": {"x": schema(r)}, "required": ["x"], "$defs": {"a": schema(r, 5)}}
-            as_tool = number % 2 == 0
-            body = with_tool(whole) if as_tool else with_format(whole)
-            began = time.monotonic()
-            try:
-                status, answer = server.ask("/v1/chat/completions", body, 6 * SCHEMA_S)
-            except OSError as error:
-                status, answer = 0, str(error)
-            took = time.monotonic() - began
-            slowest = max(slowest, took)
-            if server.process.poll() is not None or status not in (200, 400) or took > SCHEMA_S:
-                report(False, f"schema {number} of seed {seed}", f"status {status}, {took:.1f} s: {json.dumps(body)[:300]}", failed)
-                server.__exit__()
-                server = Server(program)
+            body = with_tool(whole) if number % 2 == 0 else with_format(whole)
+            place = f"schema {number} of seed {seed}, {way.name}"
+            good, said, took, answer = asked.ask(body)
+            slowest, memory = max(slowest, took), max(memory, asked.memory())
+            if not good or took > SCHEMA_S:
+                report(False, place, f"{said}, {took:.1f} s of a processor: {json.dumps(body)[:300]}", failed)
                 continue
-            value = result(answer) if status == 200 else None
+            value = answer and result(*answer)
             if value is None or jsonschema is None:
                 continue
             try:
@@ -255,27 +256,102 @@ def try_schemas(program, count, seed, failed):
             except Exception:  # The schema means nothing to it.
                 continue
             compared += 1
-            # What the server reports itself is no surprise.
+            # What the program reports itself is no surprise.
             if not fits and not value[1]:
                 bad += 1
-                report(False, f"schema {number} of seed {seed}", f"{json.dumps(value[0])[:100]} does not fit, and nothing says so: {json.dumps(whole)[:200]}", failed)
-        memory = server.peak() - server.before
-        report(memory <= 2 * MEMORY_MB, f"{count} schemas", f"the slowest {slowest:.1f} s, {memory} MB more, {compared} results compared, {bad} wrong", failed)
-    finally:
-        server.__exit__()
+                report(False, place, f"{json.dumps(value[0])[:100]} does not fit, and nothing says so: {json.dumps(whole)[:200]}", failed)
+        asked.end()
+        report(memory <= 2 * MEMORY_MB, f"{count} schemas, {way.name}", f"the slowest {slowest:.1f} s of a processor, {memory} MB more, {compared} results compared, {bad} wrong", failed)
 
 
-def result(answer):
+class Serving:
+    """Asks one server, and a new one where it has ended."""
+
+    name = "serve"
+
+    def __init__(self, program):
+        self.program = program
+        self.start()
+
+    def start(self):
+        # Prompts that are kept for later are no memory that a schema takes.
+        self.server = Server(self.program, "--cache-ram", "0")
+
+    def ask(self, body):
+        """Whether it is an answer, what it is, its seconds of a processor, and the message with its finish reason and remarks."""
+        before = self.server.seconds()
+        try:
+            status, answer = self.server.ask("/v1/chat/completions", body, 20 * SCHEMA_S)
+        except OSError as error:
+            status, answer = str(error), None
+        took = self.server.seconds() - before
+        if self.server.process.poll() is not None or not answer:
+            self.end()
+            self.start()
+        if status != 200 or not answer:
+            return status == 400, f"status {status}", took, None
+        choice, more = answer["choices"][0], answer.get("callwright", {})
+        told = more.get("misfits") or more.get("notes") or more.get("invalid_tool_calls")
+        return True, "status 200", took, (choice["message"], choice["finish_reason"], told)
+
+    def memory(self):
+        return self.server.peak() - self.server.before
+
+    def end(self):
+        self.server.__exit__()
+
+
+class Running:
+    """Asks the program itself, once for each schema."""
+
+    name = "run"
+
+    def __init__(self, program):
+        self.program = program
+        self.home = tempfile.TemporaryDirectory()
+        self.environment = {"PATH": os.environ["PATH"], "HOME": self.home.name}
+        self.peak, self.before = 0, 0
+        self.ask(chat())
+        self.before, self.peak = self.peak, 0
+
+    def ask(self, body):
+        file = f"{self.home.name}/body.json"
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump(body, out)
+        command = [self.program, "run", "--messages", file, "--output", "json", "--threads", "1"]
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=said, env=self.environment,
+                                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)))
+            end = threading.Timer(20 * SCHEMA_S, process.kill)
+            end.start()
+            _, waited, used = os.wait4(process.pid, 0)
+            end.cancel()
+            process.returncode = os.waitstatus_to_exitcode(waited)
+            self.peak, took = used.ru_maxrss // 1024, used.ru_utime + used.ru_stime
+            out.seek(0), said.seek(0)
+            text, remarks = out.read(), said.read()
+        if process.returncode:
+            return process.returncode in (1, 2, 3), f"exit status {process.returncode}: {remarks[-100:]}", took, None
+        answer = json.loads(text)
+        message = answer["messages"][-1]
+        told = b"note:" in remarks or b"warning:" in remarks or answer["diagnostics"] or message.get("invalid_tool_calls")
+        return True, "exit status 0", took, (message, answer["finish_reason"], told)
+
+    def memory(self):
+        return self.peak - self.before
+
+    def end(self):
+        self.home.cleanup()
+
+
+def result(message, finish, told):
     """What was made, and whether the answer says that it does not fit."""
-    choice = answer["choices"][0]
-    if choice["finish_reason"] == "length":
+    if finish == "length":
         return None
-    more = answer.get("callwright", {})
-    told = bool(more.get("misfits") or more.get("notes") or more.get("invalid_tool_calls"))
-    calls = choice["message"].get("tool_calls")
-    text = calls[0]["function"]["arguments"] if calls else choice["message"]["content"]
+    calls = message.get("tool_calls")
+    text = calls[0]["function"]["arguments"] if calls else message["content"]
     try:
-        return json.loads(text), told
+        return json.loads(text), bool(told)
     except (TypeError, ValueError):
         return None
 
