@@ -7,7 +7,8 @@ use anyhow::Result;
 use callwright::message::messages_to_json;
 use callwright::parse::event::Event as Parsed;
 use callwright::parse::message_to_json;
-use callwright::session::{Event, FinishReason, Note, Outcome, Reply, Session, ToolResult};
+use callwright::session::event::{Fallback, Retry};
+use callwright::session::{Event, FinishReason, Note, NoteKind, Outcome, Reply, Session, ToolResult};
 use callwright::setting::Front;
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -122,15 +123,23 @@ impl Printer {
             }
             Event::Parsed(Parsed::Reasoning { delta }) => self.think(delta),
             Event::ToolResult(result) => self.result(result)?,
-            Event::Retry(retry) if retry.step == "dropped" => {
+            Event::Retry(retry) if retry.step == Retry::Dropped => {
                 self.aside(&format!("not executed again: {}", retry.tool))?;
             }
-            Event::Retry(retry) if matches!(retry.step, "regenerated" | "repeated") => {
-                self.aside(&format!("{} {}", retry.step, retry.arguments.as_deref().unwrap_or(&retry.tool)))?;
+            Event::Retry(retry) if matches!(retry.step, Retry::Regenerated | Retry::Repeated) => {
+                let what = if retry.step == Retry::Repeated { "repeated" } else { "regenerated" };
+                self.aside(&format!("{what} {}", retry.arguments.as_deref().unwrap_or(&retry.tool)))?;
             }
             Event::Fallback(step) => {
                 let more = step.arguments.as_ref().unwrap_or(&step.message);
-                self.aside(&format!("fallback {} {}: {more}", step.model, step.outcome))?;
+                let what = match step.outcome {
+                    Fallback::Asked => "is asked",
+                    Fallback::Called => "made the call",
+                    Fallback::Failed => "made no call that fits",
+                    Fallback::Unavailable => "is unavailable",
+                    _ => "may not be asked",
+                };
+                self.aside(&format!("fallback {} {what}: {more}", step.model))?;
             }
             Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
             // The rest is reported after the turn.
@@ -249,7 +258,7 @@ fn timed(mut event: Value) -> Value {
 }
 
 fn diagnostics(session: &Session, notes: &[Note]) -> Value {
-    let applied = session.entry().map(|entry| Note::plain("model", entry.to_owned())).into_iter();
+    let applied = session.entry().map(|entry| Note::plain(NoteKind::Model, entry.to_owned())).into_iter();
     applied.chain(notes.iter().cloned()).map(|note| in_fields(json!(note), &["message"])).collect()
 }
 

@@ -18,7 +18,7 @@ use callwright::engine::llama::{exit_now, leave};
 use callwright::message::{Message, open_calls};
 use callwright::session::Invocation;
 use callwright::session::PendingCall;
-use callwright::session::{Cut, Event, FinishReason, ModelUsage, Outcome, Reply, Session};
+use callwright::session::{Cut, Event, FinishReason, ModelUsage, NoteKind, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
 use clap::{Arg, Args, Command, Id};
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
             say(format_args!("{}\n", stats(&[ModelUsage { model, answers: 1, usage: reply.usage }])));
         }
         // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
-        let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
+        let misfit = reply.notes.iter().any(|note| note.kind == NoteKind::Problem && note.call.is_none());
         return Ok(match reply.finish_reason {
             FinishReason::Cancelled => INTERRUPTED,
             FinishReason::Loop => FAILED,

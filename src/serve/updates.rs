@@ -6,7 +6,7 @@ use callwright::generate::{TokenProbability, Usage};
 use callwright::message::Message;
 use callwright::parse::event::Event as Parsed;
 use callwright::parse::{ParsedCall, message_to_json};
-use callwright::session::{Event, FinishReason, Note, Reply};
+use callwright::session::{Event, FinishReason, Note, NoteKind, Reply};
 use callwright::setting::Front;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -81,10 +81,11 @@ impl Answer {
         notes: Vec<String>,
         trace: Option<Value>,
     ) -> Answer {
-        let notes = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes).map(|mut note| {
-            note.message = Front::Server.message(&note.message).into_owned();
-            note
-        });
+        let notes =
+            notes.into_iter().map(|note| Note::plain(NoteKind::Request, note)).chain(reply.notes).map(|mut note| {
+                note.message = Front::Server.message(&note.message).into_owned();
+                note
+            });
         let mut message = message_to_json(&reply.message, &reply.calls);
         let whole: Vec<ParsedCall> = reply.calls.into_iter().filter(ParsedCall::is_whole).collect();
         let finish = match reply.finish_reason {
@@ -94,7 +95,7 @@ impl Answer {
             FinishReason::ToolCalls | FinishReason::Loop => Finish::ToolCalls,
             _ => Finish::Length,
         };
-        let (repairs, notes): (Vec<Note>, Vec<Note>) = notes.partition(|note| note.kind == "repair");
+        let (repairs, notes): (Vec<Note>, Vec<Note>) = notes.partition(|note| note.kind == NoteKind::Repair);
         let invalid =
             whole.iter().filter(|call| !call.valid).map(|call| json!({"id": call.id, "error": call.error_text()}));
         let fields = [

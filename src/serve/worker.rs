@@ -12,7 +12,7 @@ use callwright::format::Format;
 use callwright::generate::{End, Guides, Limits, Probabilities, generate_with};
 use callwright::model::Parallel;
 use callwright::session::stop::Stops;
-use callwright::session::{FinishReason, Note, Options, Reply, Session};
+use callwright::session::{FinishReason, Note, NoteKind, Options, Reply, Session};
 use callwright::template::Piece;
 use callwright::{Error, ErrorKind, Model, Result};
 use serde_json::{Map, Value, json};
@@ -192,7 +192,7 @@ impl<'s> Worker<'s> {
         let reply = catch_unwind(AssertUnwindSafe(|| session.answer(&request, &mut |event| streamer.event(event))));
         session.swap_engine(&mut self.engine);
         let mut reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        reply.notes.splice(0..0, session.entry().map(|entry| Note::plain("model", entry.to_owned())));
+        reply.notes.splice(0..0, session.entry().map(|entry| Note::plain(NoteKind::Model, entry.to_owned())));
         reply.calls.iter_mut().for_each(|call| call.id = ids.of(&call.id));
         for call in &mut reply.message.tool_calls {
             call.id = call.id.as_deref().map(|id| ids.of(id));

@@ -51,9 +51,9 @@ use text::Text;
 use trial::{Failed, Recent, Trial};
 
 pub use evidence::NoCall;
-pub use note::Note;
 #[doc(hidden)]
 pub use note::notes;
+pub use note::{Note, NoteKind};
 pub use other_forms::OtherForms;
 #[doc(hidden)]
 pub use other_forms::opening::{Opening, Opens};

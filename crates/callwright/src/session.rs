@@ -52,8 +52,8 @@ pub use crate::answer::{ContextPolicy, Options, ToolChoice};
 pub use self::{
     answer::parser_options,
     event::{
-        ApprovalStep, Cut, Done, Event, FallbackStep, FinishReason, Note, Notice, Reply, RetryStep, ToolResult,
-        ToolsChange, UsageStep, WithoutTools,
+        ApprovalStep, Cut, Done, Event, FallbackStep, FinishReason, Note, NoteKind, Notice, Reply, RetryStep,
+        ToolResult, ToolsChange, UsageStep, WithoutTools,
     },
     outcome::{FailureKind, Fault, ModelUsage, Outcome, PendingCall, Reason, Status, call_hash},
     record::Invocation,

@@ -9,7 +9,7 @@ use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::message::{Message, Role};
-use callwright::session::{ContextPolicy, Session};
+use callwright::session::{ContextPolicy, NoteKind, Session};
 use callwright::template::ChatTemplate;
 
 #[test]
@@ -20,7 +20,7 @@ fn nothing_that_was_decoded_is_decoded_again() {
     let mut seen = 0;
     for question in ["What's the weather?", "Thank you."] {
         let (outcome, events) = run(&mut session, &mut agent, question);
-        assert!(outcome.notes.iter().all(|note| note.kind != "context"), "{:?}", outcome.notes);
+        assert!(outcome.notes.iter().all(|note| note.kind != NoteKind::Context), "{:?}", outcome.notes);
         for usage in events.iter().filter(|event| event["type"] == "usage") {
             let number = |key: &str| usage[key].as_u64().unwrap();
             assert_eq!(number("cached_tokens"), seen, "{usage}");
@@ -41,7 +41,7 @@ fn a_template_that_rewrites_the_past_is_named_once() {
     session.set_tools(tools);
     let (outcome, _) = run(&mut session, &mut agent, "?");
     let reported: Vec<&str> =
-        outcome.notes.iter().filter(|note| note.kind == "context").map(|note| note.message.as_str()).collect();
+        outcome.notes.iter().filter(|note| note.kind == NoteKind::Context).map(|note| note.message.as_str()).collect();
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
         reported[0].starts_with("rewriter.jinja writes earlier messages in another way when the conversation goes on"),
@@ -127,7 +127,7 @@ fn each_truncated_result_is_reported_once_and_keeps_the_notes_after_it() {
     let reported = texts_of(&events, "context", "message");
     insta::assert_snapshot!(reported.join("\n"));
     let notes: Vec<&str> =
-        outcome.notes.iter().filter(|note| note.kind == "context").map(|note| note.message.as_str()).collect();
+        outcome.notes.iter().filter(|note| note.kind == NoteKind::Context).map(|note| note.message.as_str()).collect();
     assert_eq!(notes, reported);
     let prompt = session.prompt().unwrap().0.text();
     assert_eq!(prompt.matches("[cut: these are the first 65536 of 180006 bytes]").count(), 2, "{prompt}");

@@ -8,7 +8,7 @@ use callwright::agent::exec::{Approval, Failure, FailureKind};
 use callwright::agent::turn::Status;
 use callwright::mcp::Servers;
 use callwright::message::{Arguments, ToolCall};
-use callwright::session::Event;
+use callwright::session::{Event, NoteKind};
 use callwright::{Session, Tools};
 use serde_json::{Value, json};
 use std::io::BufRead;
@@ -301,7 +301,7 @@ fn a_stray_line_in_a_call_is_reported_once() {
     let again = call("stray", r#"{"again": true}"#);
     let mut session = session(&[&call("stray", "{}"), &again, "Done."], tools);
     let outcome = session.ask_and_run("Go.", &mut agent).unwrap();
-    let notes: Vec<_> = outcome.notes.iter().filter(|note| note.kind == "tools").collect();
+    let notes: Vec<_> = outcome.notes.iter().filter(|note| note.kind == NoteKind::Tools).collect();
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].message.contains("no message, which was ignored: \"DEBUG: a line for nobody\""), "{notes:?}");
 }

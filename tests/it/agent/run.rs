@@ -10,7 +10,7 @@ use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order, messages_to_json, open_calls};
-use callwright::session::{Event, FinishReason, Outcome, Session, ToolChoice};
+use callwright::session::{Event, FinishReason, NoteKind, Outcome, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::tool::Effect;
 use callwright::{Error, ErrorKind, Tools};
@@ -572,7 +572,7 @@ fn no_call_begins_after_the_last_allowed_one() {
         assert_eq!((outcome.status, asked.lock().unwrap().as_slice()), (Status::Done, &["Rome".to_owned()][..]));
         assert_eq!(texts_of(&events, "call_start", "name"), ["weather"], "{events:?}");
         assert!(!kinds(&events).contains(&"retry".to_owned()), "{events:?}");
-        assert!(!outcome.notes.iter().any(|note| note.kind == "problem"), "{:?}", outcome.notes);
+        assert!(!outcome.notes.iter().any(|note| note.kind == NoteKind::Problem), "{:?}", outcome.notes);
     }
 }
 
@@ -695,7 +695,7 @@ fn the_same_call_several_times_in_one_answer_runs_once() {
     let same: Vec<&Value> = events.iter().filter(|e| e["type"] == "tool_result").map(|e| &e["same_as"]).collect();
     assert_eq!(same, [&Value::Null, &Value::Null, &"call00001".into(), &"call00001".into()]);
     let notes: Vec<&str> =
-        outcome.notes.iter().filter(|note| note.kind == "repeated").map(|note| note.message.as_str()).collect();
+        outcome.notes.iter().filter(|note| note.kind == NoteKind::Repeated).map(|note| note.message.as_str()).collect();
     let said = "call00003 weather: the same call as call00001, which ran once for both";
     assert!(notes.len() == 2 && notes[0] == said, "{notes:?}");
 }

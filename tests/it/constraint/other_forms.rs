@@ -8,7 +8,7 @@ use callwright::format::Format;
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::parse::OtherForms;
 use callwright::parse::event::Event as Parsed;
-use callwright::session::{Event, FinishReason, Reply};
+use callwright::session::{Event, FinishReason, NoteKind, Reply};
 use callwright::template::Piece;
 use callwright::{Result, Session, Tools};
 
@@ -121,7 +121,7 @@ fn a_call_that_begins_in_another_form_is_written_in_the_formats() {
             "{:?}",
             reply.usage
         );
-        assert!(reply.notes.iter().all(|note| note.kind != "repair"), "{:?}", reply.notes);
+        assert!(reply.notes.iter().all(|note| note.kind != NoteKind::Repair), "{:?}", reply.notes);
     }
 }
 

@@ -8,7 +8,7 @@ use callwright::constraint::Mode;
 use callwright::format::Format;
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::parse::event::Event as Parsed;
-use callwright::session::{Event, FinishReason, Reply, Session};
+use callwright::session::{Event, FinishReason, NoteKind, Reply, Session};
 use callwright::{Tools, engine::ModelInfo, engine::scripted::ScriptedEngine};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn ask(session: &mut Session, question: &str) -> (Reply, String) {
     (reply.unwrap(), shown)
 }
 
-fn notes<'r>(reply: &'r Reply, kind: &str) -> Vec<&'r str> {
+fn notes<'r>(reply: &'r Reply, kind: NoteKind) -> Vec<&'r str> {
     reply.notes.iter().filter(|note| note.kind == kind).map(|note| note.message.as_str()).collect()
 }
 
@@ -48,7 +48,7 @@ fn an_answer_that_repeats_itself_is_ended_and_reported() {
         assert!(shown.starts_with("Well. I can't. ") && shown.len() < 100, "{shown}");
         let note = "the answer was ended because it repeats itself: the same 9 tokens 7 times, \" I can't.\" \
                     (`Sampling::repeat_penalty` 1.1, `Sampling::temperature` 0.7 or another `ModelBuilder::format` may help; `Options::loop_guard` off lets it go on)";
-        assert_eq!(notes(&reply, "loop"), [note]);
+        assert_eq!(notes(&reply, NoteKind::Loop), [note]);
     }
     let mut free = session(&text, Mode::Auto);
     free.options_mut().loop_guard = false;
@@ -78,7 +78,7 @@ fn a_value_that_repeats_itself_is_ended_where_no_schema_asks_for_it() {
         looping.set_tools(Tools::from_json(tools, "tools").unwrap());
         let (reply, _) = ask(&mut looping, "Hi");
         assert_eq!(reply.finish_reason, FinishReason::Loop);
-        assert!(!reply.calls[0].complete && notes(&reply, "loop").len() == 1, "{reply:?}");
+        assert!(!reply.calls[0].complete && notes(&reply, NoteKind::Loop).len() == 1, "{reply:?}");
     }
 }
 
@@ -101,8 +101,8 @@ fn json_that_a_schema_demands_is_closed_where_it_repeats_itself() {
         let value: Value = serde_json::from_str(&reply.message.content).unwrap_or_else(|_| panic!("{reply:?}"));
         assert!(value["points"][0] == 7 && value["title"].is_string(), "{value}");
         assert!(reply.message.content.len() < 400, "{value}");
-        assert_eq!((reply.finish_reason, notes(&reply, "loop").len()), (FinishReason::Loop, 1));
-        assert_eq!(notes(&reply, "problem"), [""; 0]);
+        assert_eq!((reply.finish_reason, notes(&reply, NoteKind::Loop).len()), (FinishReason::Loop, 1));
+        assert_eq!(notes(&reply, NoteKind::Problem), [""; 0]);
         let note = "the answer repeated itself, and was closed early, with the shortest values that fit";
         assert!(notices.concat().contains(note), "{notices:?}");
     }
@@ -142,7 +142,7 @@ fn a_call_that_was_made_before_ends_the_answer_and_is_not_part_of_it() {
         assert_eq!(shown.trim(), "[weather][weather]");
         let note = "the answer was ended where it made the same call again, weather {\"city\": \"Oslo\"}: it is made once \
                     (`Options::loop_guard` off lets the answer go on)";
-        assert_eq!(notes(&reply, "answer"), [note]);
+        assert_eq!(notes(&reply, NoteKind::Answer), [note]);
         let dropped = &reply.raw[reply.dropped_from.unwrap()..];
         assert!(String::from_utf8_lossy(dropped).contains("Oslo"), "{:?}", reply.dropped_from);
         assert!(!String::from_utf8_lossy(&reply.raw).contains("Lima"));

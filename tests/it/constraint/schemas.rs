@@ -103,7 +103,7 @@ fn an_answer_is_checked_for_what_its_grammar_does_not_enforce() {
     let notes = |says| {
         let reply = answer(&schema, says);
         assert_eq!(reply.message.content, says);
-        reply.notes.iter().map(|note| format!("{}: {}", note.kind, note.message)).collect::<Vec<_>>().join("\n")
+        reply.notes.iter().map(|note| format!("{:?}: {}", note.kind, note.message)).collect::<Vec<_>>().join("\n")
     };
     insta::assert_snapshot!([notes("[7, 8]"), notes("[7, 7]")].join("\n--\n"));
 }

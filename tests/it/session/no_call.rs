@@ -6,7 +6,7 @@ use callwright::agent::exec::Executor;
 use callwright::constraint::Mode;
 use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 use callwright::message::Conversation;
-use callwright::session::{FinishReason, Reply, Session, ToolChoice};
+use callwright::session::{FinishReason, NoteKind, Reply, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn session(text: &str) -> Session {
 }
 
 fn said(reply: &Reply) -> Vec<&str> {
-    reply.notes.iter().filter(|note| note.kind == "no_call").map(|note| note.message.as_str()).collect()
+    reply.notes.iter().filter(|note| note.kind == NoteKind::NoCall).map(|note| note.message.as_str()).collect()
 }
 
 #[test]

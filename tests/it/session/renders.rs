@@ -9,7 +9,7 @@ use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::ReadVocabulary;
 use callwright::engine::{Engine, ModelInfo, Prompt, Token};
 use callwright::message::Message;
-use callwright::session::Session;
+use callwright::session::{NoteKind, Session};
 use callwright::template::{ChatTemplate, Piece};
 use callwright::{Result, Tools};
 use std::fmt::Write;
@@ -168,7 +168,7 @@ fn an_answers_prompt_is_rendered_and_tokenised_once() {
         counted.session.set_messages(history).unwrap();
         counted.count("history");
         let outcome = counted.session.ask_and_run("The weather?", &mut agent_).unwrap();
-        let hidden = outcome.notes.iter().filter(|note| note.kind == "context").count();
+        let hidden = outcome.notes.iter().filter(|note| note.kind == NoteKind::Context).count();
         counted.count(&format!("run with two calls, {hidden} messages hidden or shortened"));
         report += &counted.report;
     }

@@ -7,7 +7,7 @@ use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role};
 use callwright::parse::OtherForms;
 use callwright::parse::event::Event as Parsed;
-use callwright::session::{ContextPolicy, Event, FinishReason, Session, ToolChoice};
+use callwright::session::{ContextPolicy, Event, FinishReason, NoteKind, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{ErrorKind, Tools};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn what_the_template_cannot_write_is_adapted_and_the_conversation_stays() {
     let reply = session.respond(&mut |event| events.push(serde_json::to_value(event).unwrap())).unwrap();
     let note = "strict.jinja: messages[2] is merged into messages[0]: the template takes one system message, at the \
                 beginning";
-    assert_eq!((reply.notes[0].kind, reply.notes[0].message.as_str()), ("history", note));
+    assert_eq!((reply.notes[0].kind, reply.notes[0].message.as_str()), (NoteKind::History, note));
     assert!(events.iter().any(|event| event["type"] == "history" && event["message"] == note), "{events:?}");
     assert_eq!(session.messages()[..3], messages);
     assert_eq!(session.ask("Again?").unwrap().notes, [], "it is reported once");
@@ -210,7 +210,7 @@ fn a_constrained_call_is_never_cut_off() {
     session.options_mut().max_tokens = 60;
     let reply = session.ask("?").unwrap();
     assert_eq!((reply.calls.len(), reply.finish_reason), (0, FinishReason::Length));
-    assert!(reply.notes.iter().any(|note| note.kind == "constraint"), "{:?}", reply.notes);
+    assert!(reply.notes.iter().any(|note| note.kind == NoteKind::Constraint), "{:?}", reply.notes);
 }
 
 /// What becomes of a call whose end marker is missing, whose tool is in other case, and whose number is a string.

@@ -5,13 +5,55 @@ use super::event::{DiagnosticKind, Repair};
 use crate::setting::Setting;
 use serde::Serialize;
 
+/// What a note is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NoteKind {
+    /// The text of a call was repaired.
+    Repair,
+    /// A call, or an answer that has a schema, is not as it should be.
+    Problem,
+    /// A departure from the format was left as it is.
+    Diagnostic,
+    /// The conversation was changed for the chat template.
+    History,
+    /// The grammar left something out, or could not hold the model to all of the schema.
+    Constraint,
+    /// The answer repeats itself, or the same call came again and again.
+    Loop,
+    /// Why there may be no call.
+    NoCall,
+    /// Why the answer ended, or where its text comes from.
+    Answer,
+    /// Something of the conversation was shortened or left out.
+    Context,
+    /// A call could not be made again.
+    Retry,
+    /// The same call came more than once in an answer, and was executed once.
+    Repeated,
+    /// The calls of an answer had been executed before.
+    AlreadyDone,
+    /// Another model wrote a call, or could not.
+    Fallback,
+    /// A server's tools are others than before.
+    Tools,
+    /// Where the attempts at a call are, or why they could not be written down.
+    FailureLog,
+    /// The run could not be recorded.
+    Record,
+    /// The entry of models.toml that applies.
+    Model,
+    /// A part of the request that is not used.
+    Request,
+}
+
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Note {
-    /// Which kind: `repair`, `problem`, `diagnostic`, `history`, `constraint`, `loop` (it repeats itself), `no_call` (why
-    /// there may be none) or `answer` (why it ended); in a run also `retry`, `repeated`, `fallback`, `context`, `tools` (of servers) or `failure_log`.
-    pub kind: &'static str,
+    /// What it is about.
+    pub kind: NoteKind,
     /// The call it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
@@ -25,7 +67,7 @@ pub struct Note {
 impl Note {
     /// A note that is about no call.
     #[doc(hidden)]
-    pub fn plain(kind: &'static str, message: String) -> Note {
+    pub fn plain(kind: NoteKind, message: String) -> Note {
         Note { kind, call: None, repair: None, message }
     }
 }
@@ -35,19 +77,19 @@ impl Note {
 pub fn notes(parsed: &Parsed) -> Vec<Note> {
     let repairs = parsed.repairs.iter().map(|repair| Note {
         repair: Some(repair.clone()),
-        ..Note::plain("repair", format!("byte {}: {}", repair.range.start, repair.kind.done()))
+        ..Note::plain(NoteKind::Repair, format!("byte {}: {}", repair.range.start, repair.kind.done()))
     });
     let diagnostics = parsed.diagnostics.iter().map(|diagnostic| {
         let mut message = diagnostic.to_string();
         if let DiagnosticKind::OtherForm { format: Some(_), .. } = diagnostic.kind {
             message += &format!(" ({} sets it)", Setting::Format);
         }
-        Note::plain("diagnostic", message)
+        Note::plain(NoteKind::Diagnostic, message)
     });
     let problems = parsed.calls.iter().flat_map(|call| {
         call.problems.iter().map(move |problem| Note {
             call: Some(call.id.clone()),
-            ..Note::plain("problem", format!("{} {}: {problem}", call.id, call.name))
+            ..Note::plain(NoteKind::Problem, format!("{} {}: {problem}", call.id, call.name))
         })
     });
     repairs.chain(diagnostics).chain(problems).collect()

@@ -4,7 +4,7 @@
 
 use super::auto::AutoParser;
 use super::event::{Event, InvalidCall};
-use super::{Note, Parsed, Parser, ParserOptions, notes};
+use super::{Note, NoteKind, Parsed, Parser, ParserOptions, notes};
 use crate::error::Result;
 use crate::format::Format;
 use crate::message::{Arguments, Message, ToolCall};
@@ -116,7 +116,7 @@ fn with_notes(mut message: Value, origin: Option<&str>, broken: Option<String>, 
     if let Some(origin) = origin {
         message["format"] = json!(origin);
     }
-    let broken = broken.map(|broken| Note::plain("diagnostic", broken));
+    let broken = broken.map(|broken| Note::plain(NoteKind::Diagnostic, broken));
     message["diagnostics"] = broken.into_iter().chain(notes).map(|note| json!(note)).collect();
     message
 }

@@ -8,6 +8,7 @@ use super::run::{OTHER_FORM, Run};
 use crate::agent::exec::{Approval, Failure, FailureKind, first_of_same, refusal};
 use crate::agent::turn::Step;
 use crate::message::ToolCall;
+use crate::session::event::{Decision, NoteKind};
 use crate::session::select::FIND_TOOLS;
 use crate::session::{ApprovalStep, Event, Note, PendingCall, ToolResult};
 use crate::session::{FinishReason, Session};
@@ -136,10 +137,10 @@ impl Run<'_> {
             };
             let executed = self.agent.executor.run_approved(tools, &calls, &refusals, &cancel, &mut show);
             if let Some(error) = unwritten {
-                self.note("record", error.to_string());
+                self.note(NoteKind::Record, error.to_string());
             }
             if let Err(error) = self.session.recording.entry(|| Entry::Executed(executed.clone())) {
-                self.note("record", error.to_string());
+                self.note(NoteKind::Record, error.to_string());
             }
             for (call, result) in calls.iter().zip(&executed) {
                 match result {
@@ -194,10 +195,10 @@ impl Run<'_> {
             let (approval, why) = executor.approval(tools, call, doubt);
             let seen = approval == Approval::Given;
             let decision = match &approval {
-                Approval::Given => "given",
-                Approval::Assumed => "assumed",
-                Approval::Denied(_) => "denied",
-                Approval::Undecided => "pending",
+                Approval::Given => Decision::Given,
+                Approval::Assumed => Decision::Assumed,
+                Approval::Denied(_) => Decision::Denied,
+                Approval::Undecided => Decision::Pending,
             };
             if !why.is_empty() {
                 let call = PendingCall::new(call, why);
@@ -237,7 +238,7 @@ impl Run<'_> {
             if let (Some((model, tool)), Some(fallbacks)) = (&fallback, &mut self.agent.fallbacks)
                 && let Err(error) = fallbacks.count_result(model, tool, result.is_ok())
             {
-                self.note("fallback", error.to_string());
+                self.note(NoteKind::Fallback, error.to_string());
             }
             let outcome = match result {
                 Ok(text) => CallOutcome::Done(text),
@@ -262,7 +263,7 @@ impl Run<'_> {
             let Some(same_as) = same_as else { continue };
             let id = call.id.as_deref().unwrap_or_default();
             let text = format!("{id} {}: the same call as {same_as}, which ran once for both", call.name);
-            let mut note = Note::plain("repeated", text);
+            let mut note = Note::plain(NoteKind::Repeated, text);
             note.call.clone_from(&call.id);
             self.notes.push(note);
         }

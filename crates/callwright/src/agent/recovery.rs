@@ -10,7 +10,7 @@ use crate::message::{Message, ToolCall};
 use crate::parse::ParsedCall;
 use crate::session::FinishReason;
 use crate::session::ToolChoice;
-use crate::session::event::{Event, FallbackStep, Note, Reply, RetryStep};
+use crate::session::event::{Event, Fallback, FallbackStep, Note, NoteKind, Reply, Retry, RetryStep};
 use crate::session::prompt::AnswerRequest;
 
 impl Run<'_> {
@@ -37,7 +37,7 @@ impl Run<'_> {
                 reply.calls.into_iter().next()
             }
             Err(error) => {
-                self.note("retry", format!("{} could not be called again: {error}", call.name));
+                self.note(NoteKind::Retry, format!("{} could not be called again: {error}", call.name));
                 None
             }
         };
@@ -46,7 +46,7 @@ impl Run<'_> {
         (self.on_event)(&Event::Retry(RetryStep {
             id: call.id.unwrap_or_default(),
             tool: call.name,
-            step: "regenerated",
+            step: Retry::Regenerated,
             fault: None,
             failures: None,
             arguments: other.as_ref().map(|other| other.call.arguments.to_text()),
@@ -79,7 +79,7 @@ impl Run<'_> {
             })
         };
         if !fallbacks.exhausted() {
-            (self.on_event)(&step("asked", None, error));
+            (self.on_event)(&step(Fallback::Asked, None, error));
         }
         let reply = alone(&request.tools, &call.name).and_then(|tools| {
             request.tools = tools;
@@ -88,12 +88,12 @@ impl Run<'_> {
         let reply = match reply {
             Ok(Some(reply)) => reply,
             Ok(None) => {
-                (self.on_event)(&step("exhausted", None, messages::EXHAUSTED.to_owned()));
+                (self.on_event)(&step(Fallback::Exhausted, None, messages::EXHAUSTED.to_owned()));
                 return self.turn.fell_back(exhausted);
             }
             Err(error) => {
-                (self.on_event)(&step("unavailable", None, error.to_string()));
-                self.note("fallback", format!("{model}: {error}"));
+                (self.on_event)(&step(Fallback::Unavailable, None, error.to_string()));
+                self.note(NoteKind::Fallback, format!("{model}: {error}"));
                 return self.turn.fell_back(FallbackResult::Unavailable);
             }
         };
@@ -104,18 +104,18 @@ impl Run<'_> {
             return self.turn.cancelled(Vec::new());
         }
         let Some(parsed) = parsed else {
-            (self.on_event)(&step("failed", None, messages::NO_CALL.to_owned()));
+            (self.on_event)(&step(Fallback::Failed, None, messages::NO_CALL.to_owned()));
             return self.turn.fell_back(FallbackResult::NoCall);
         };
         let other = self.other_call(index, &parsed, "fallback", &model, &request);
-        let outcome = if other.fault().is_none() { "called" } else { "failed" };
+        let outcome = if other.fault().is_none() { Fallback::Called } else { Fallback::Failed };
         (self.on_event)(&step(outcome, Some(other.call.arguments.to_text()), parsed.error_text()));
         if other.fault().is_none() {
             self.fallback = Some((model, call.name));
         } else if let Some(fallbacks) = &mut self.agent.fallbacks
             && let Err(error) = fallbacks.count_result(&model, &call.name, false)
         {
-            self.note("fallback", error.to_string());
+            self.note(NoteKind::Fallback, error.to_string());
         }
         self.turn.fell_back(FallbackResult::Called(other.into()))
     }
@@ -131,7 +131,7 @@ impl Run<'_> {
         if !self.session.options.logit_bias.is_empty() {
             let message = format!("{model}: logit_bias is not used for it: its tokens have other ids");
             if !self.notes.iter().any(|note| note.message == message) {
-                self.note("fallback", message);
+                self.note(NoteKind::Fallback, message);
             }
         }
         reply.calls.into_iter().next()

@@ -18,6 +18,7 @@ use crate::generate::Usage;
 use crate::message::{Message, Role, ToolCall, messages_to_json, open_calls};
 use crate::parse::ParsedCall;
 use crate::parse::event::Event as ParserEvent;
+use crate::session::event::{NoteKind, Retry};
 use crate::session::prompt::AnswerRequest;
 use crate::session::{Cut, Done, Event, ModelUsage, Note, Outcome, PendingCall, Reply, RetryStep, WithoutTools};
 use crate::session::{FinishReason, Session, ToolChoice};
@@ -236,8 +237,8 @@ impl<'a> Run<'a> {
                     };
                     (self.on_event)(&Event::WithoutTools(WithoutTools { reason, message }));
                     match reason {
-                        Reason::Loop => self.note("loop", messages::LOOP.to_owned()),
-                        Reason::AlreadyDone => self.note("already_done", messages::ONLY_REPEATS.to_owned()),
+                        Reason::Loop => self.note(NoteKind::Loop, messages::LOOP.to_owned()),
+                        Reason::AlreadyDone => self.note(NoteKind::AlreadyDone, messages::ONLY_REPEATS.to_owned()),
                         Reason::ToolFailed => {}
                     }
                     self.generate(Ask::WithoutTools(reason))?
@@ -310,7 +311,7 @@ impl<'a> Run<'a> {
         self.cut = reply.cut;
         let most = request.options.max_calls.unwrap_or(usize::MAX);
         if reply.calls.len() >= most && self.session.options.max_calls.is_none() {
-            self.note("answer", format!("the answer was ended after {most} calls"));
+            self.note(NoteKind::Answer, format!("the answer was ended after {most} calls"));
         }
         let forbidden = request.options.tool_choice == ToolChoice::None;
         let mut calls = Vec::with_capacity(reply.calls.len());
@@ -363,7 +364,7 @@ impl<'a> Run<'a> {
             (self.on_event)(&Event::Retry(RetryStep {
                 id: call.id(),
                 tool: call.call.name.clone(),
-                step: "dropped",
+                step: Retry::Dropped,
                 fault: None,
                 failures: None,
                 arguments: None,
@@ -380,9 +381,9 @@ impl<'a> Run<'a> {
         let Look { tools, changes, notes } = remote.look(turn, &self.session.tools);
         for change in &changes {
             (self.on_event)(&Event::ToolsChanged(change.clone()));
-            self.note("tools", change.to_string());
+            self.note(NoteKind::Tools, change.to_string());
         }
-        notes.into_iter().for_each(|note| self.note("tools", note));
+        notes.into_iter().for_each(|note| self.note(NoteKind::Tools, note));
         let Some(tools) = tools else { return Ok(()) };
         self.session.recording.entry(|| Entry::Tools { turn, tools: tools.to_json_with_policies(), changes })?;
         self.session.replace_tools(tools);
@@ -393,10 +394,10 @@ impl<'a> Run<'a> {
     fn advise(&mut self, advice: &[Advice]) {
         for advice in advice {
             let (index, step, failed, text) = match advice {
-                Advice::Failed { call, fault, failures } => (*call, "reported", Some((*fault, *failures)), None),
-                Advice::Unavailable { call } => (*call, "unavailable", None, Some(messages::UNAVAILABLE)),
-                Advice::Repeated { call } => (*call, "repeated", None, Some(messages::REPEATED)),
-                Advice::AlreadyDone { call } => (*call, "already_done", None, Some(messages::ALREADY_DONE)),
+                Advice::Failed { call, fault, failures } => (*call, Retry::Reported, Some((*fault, *failures)), None),
+                Advice::Unavailable { call } => (*call, Retry::Unavailable, None, Some(messages::UNAVAILABLE)),
+                Advice::Repeated { call } => (*call, Retry::Repeated, None, Some(messages::REPEATED)),
+                Advice::AlreadyDone { call } => (*call, Retry::AlreadyDone, None, Some(messages::ALREADY_DONE)),
             };
             let Some(call) = self.turn.call_mut(index) else { continue };
             call.advice = text;
@@ -408,8 +409,8 @@ impl<'a> Run<'a> {
                 failures: failed.map(|(_, failures)| failures),
                 arguments: None,
                 message: match step {
-                    "repeated" => messages::REPEATED,
-                    "already_done" => messages::ALREADY_DONE,
+                    Retry::Repeated => messages::REPEATED,
+                    Retry::AlreadyDone => messages::ALREADY_DONE,
                     _ => call.content(),
                 }
                 .to_owned(),
@@ -452,7 +453,7 @@ impl<'a> Run<'a> {
     /// Writes to the journal. A full disk must not end a run between a call and its result, so it is only noted.
     fn step(&mut self, entry: impl FnOnce() -> Entry) {
         if let Err(error) = self.session.recording.step(entry) {
-            self.note("record", error.to_string());
+            self.note(NoteKind::Record, error.to_string());
         }
     }
 
@@ -460,7 +461,7 @@ impl<'a> Run<'a> {
         let failure = match status {
             Status::ToolFailed => self.failure.take().or_else(|| call::failure(self.turn.calls())),
             Status::Loop if self.finish == FinishReason::Loop => {
-                self.notes.iter().rev().find(|note| note.kind == "loop").map(|note| note.message.clone())
+                self.notes.iter().rev().find(|note| note.kind == NoteKind::Loop).map(|note| note.message.clone())
             }
             _ => None,
         };
@@ -470,8 +471,8 @@ impl<'a> Run<'a> {
         self.commit();
         if let (Some(failure), Some(folder)) = (&failure, &self.agent.failure_log) {
             match log_failure(folder, failure, &self.attempts) {
-                Ok(path) => self.note("failure_log", format!("what was tried is in {}", path.display())),
-                Err(error) => self.note("failure_log", error.to_string()),
+                Ok(path) => self.note(NoteKind::FailureLog, format!("what was tried is in {}", path.display())),
+                Err(error) => self.note(NoteKind::FailureLog, error.to_string()),
             }
         }
         if status == Status::Pending {
@@ -493,14 +494,14 @@ impl<'a> Run<'a> {
         }
         let summary = messages::summary(&self.session.messages);
         if summary.is_empty() {
-            self.note("answer", messages::EMPTY.to_owned());
+            self.note(NoteKind::Answer, messages::EMPTY.to_owned());
             return;
         }
         let delta = if answer.message.content.is_empty() { summary.clone() } else { format!("\n{summary}") };
         answer.message.content += &delta;
         (self.on_event)(&Event::Parsed(ParserEvent::Text { delta }));
         self.finish = FinishReason::Stop;
-        self.note("answer", messages::SUMMARY.to_owned());
+        self.note(NoteKind::Answer, messages::SUMMARY.to_owned());
     }
 
     /// The end of a run in which an answer could not be generated.
@@ -525,7 +526,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    pub(super) fn note(&mut self, kind: &'static str, message: String) {
+    pub(super) fn note(&mut self, kind: NoteKind, message: String) {
         self.notes.push(Note::plain(kind, message));
     }
 

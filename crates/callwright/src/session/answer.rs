@@ -2,7 +2,7 @@
 
 use super::constrain;
 use super::constrain::Form;
-use super::event::{Cut, Event, FinishReason, Note, Reply};
+use super::event::{Cut, Event, FinishReason, Note, NoteKind, Reply};
 use super::explain::NoCall;
 use super::listen::Listener;
 use super::prompt::{AnswerRequest, Written};
@@ -49,7 +49,7 @@ impl Session {
         let answered = Answered { written, generation, ended, read, options, prompt_tail, adapted, context };
         let mut reply = answered.reply(&*self.engine, on_event);
         if let Some(message) = self.no_call(&request, &reply) {
-            reply.notes.push(Note::plain("no_call", message));
+            reply.notes.push(Note::plain(NoteKind::NoCall, message));
         }
         log(&request, &reply);
         Ok(reply)
@@ -312,12 +312,12 @@ impl Answered<'_> {
         misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         let mut notes = notes(&parsed);
         let plain = |kind| move |message| Note::plain(kind, message);
-        notes.extend(looped.map(plain("loop")));
-        notes.extend(repetition.map(plain("answer")));
-        notes.extend(adapted.into_iter().map(plain("history")));
-        notes.extend(misfits.into_iter().map(plain("problem")));
-        notes.extend(context.into_iter().map(plain("context")));
-        notes.extend(ended.notices.iter().cloned().map(plain("constraint")));
+        notes.extend(looped.map(plain(NoteKind::Loop)));
+        notes.extend(repetition.map(plain(NoteKind::Answer)));
+        notes.extend(adapted.into_iter().map(plain(NoteKind::History)));
+        notes.extend(misfits.into_iter().map(plain(NoteKind::Problem)));
+        notes.extend(context.into_iter().map(plain(NoteKind::Context)));
+        notes.extend(ended.notices.iter().cloned().map(plain(NoteKind::Constraint)));
         Reply {
             message: parsed.message(),
             calls: parsed.calls,

@@ -6,9 +6,9 @@ use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::{TokenProbability, Usage};
 use crate::message::Message;
-pub use crate::parse::Note;
 use crate::parse::ParsedCall;
 use crate::parse::event::Event as ParserEvent;
+pub use crate::parse::{Note, NoteKind};
 use crate::session::select::SelectedTools;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -127,8 +127,23 @@ pub struct ApprovalStep {
     /// The call, and why it needs approval.
     #[serde(flatten)]
     pub call: PendingCall,
-    /// `given`: somebody allowed this call; `assumed`: all are allowed; `denied`; `pending`: the run waits for it.
-    pub decision: &'static str,
+    /// What was decided.
+    pub decision: Decision,
+}
+
+/// What was decided about a call that needs approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Decision {
+    /// Somebody allowed this call.
+    Given,
+    /// All calls are allowed.
+    Assumed,
+    /// It must not be executed.
+    Denied,
+    /// The run waits for a decision.
+    Pending,
 }
 
 /// A call that is tried again.
@@ -139,10 +154,8 @@ pub struct RetryStep {
     pub id: String,
     /// The tool, as the call names it.
     pub tool: String,
-    /// `reported`: the model gets the error; `regenerated`: the call alone was generated again under the grammar;
-    /// `unavailable`: it learns that no other call of the tool would do better; `repeated`: it learns that it made the
-    /// call before; `dropped`: the answer does not count, because the result of each of its calls is known.
-    pub step: &'static str,
+    /// How.
+    pub step: Retry,
     /// How the call failed, where the model got the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
@@ -154,6 +167,25 @@ pub struct RetryStep {
     pub arguments: Option<String>,
     /// What was wrong.
     pub message: String,
+}
+
+/// How a call is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Retry {
+    /// The model gets the error.
+    Reported,
+    /// The call alone was generated again under the grammar.
+    Regenerated,
+    /// The model learns that no other call of the tool would do better.
+    Unavailable,
+    /// The model learns that it made the call before.
+    Repeated,
+    /// The model learns that the call was executed before, and gets the result of that time.
+    AlreadyDone,
+    /// The answer does not count, because the result of each of its calls is known.
+    Dropped,
 }
 
 /// A fallback model that writes a call.
@@ -168,14 +200,30 @@ pub struct FallbackStep {
     pub model: String,
     /// The number of its attempts at this call, including this one.
     pub attempt: usize,
-    /// `asked`, then `called` or `failed`; `unavailable` where the model cannot be loaded or fails, `exhausted` where
-    /// no more may be spent.
-    pub outcome: &'static str,
+    /// What came of it.
+    pub outcome: Fallback,
     /// The arguments that the model wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
     /// What was wrong.
     pub message: String,
+}
+
+/// What came of asking a fallback model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Fallback {
+    /// It is asked now.
+    Asked,
+    /// It wrote a call that fits.
+    Called,
+    /// It wrote none, or one that does not fit.
+    Failed,
+    /// It cannot be loaded, or failed.
+    Unavailable,
+    /// No more may be spent on fallback models.
+    Exhausted,
 }
 
 /// The model is made to answer without tools.

@@ -2,7 +2,7 @@
 
 use super::ToolChoice;
 use super::context::Prompts;
-use super::event::{Cut, FinishReason, Reply};
+use super::event::{Cut, FinishReason, NoteKind, Reply};
 use super::prompt::AnswerRequest;
 use crate::decision::CallProbability;
 use crate::engine::Engine;
@@ -67,7 +67,7 @@ impl NoCall {
         }
         // A diagnostic has said what is wrong with it, or the constraint that there was no room for a call.
         let no_room = reply.cut == Some(Cut::Constraint);
-        if no_room || reply.notes.iter().any(|note| note.kind == "diagnostic") {
+        if no_room || reply.notes.iter().any(|note| note.kind == NoteKind::Diagnostic) {
             return None;
         }
         let more = format!("{} says more", Setting::Explain);

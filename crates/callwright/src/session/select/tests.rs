@@ -6,7 +6,7 @@ use crate::constraint::Mode;
 use crate::engine::ModelInfo;
 use crate::engine::scripted::ScriptedEngine;
 use crate::message::ToolCall;
-use crate::session::{Event, Session};
+use crate::session::{Event, NoteKind, Session};
 
 const TOPICS: [&str; 12] = [
     "weather",
@@ -152,7 +152,7 @@ fn tools_that_take_much_of_the_context_are_reported_once() {
     for question in ["One?", "Two?"] {
         session.push(Message::user(question));
         let reply = session.respond(&mut |_| ()).unwrap();
-        reports.extend(reply.notes.into_iter().filter(|note| note.kind == "context").map(|note| note.message));
+        reports.extend(reply.notes.into_iter().filter(|note| note.kind == NoteKind::Context).map(|note| note.message));
     }
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert!(
