@@ -8,10 +8,10 @@ use super::input::find;
 use anstyle::Style;
 use anyhow::Result;
 use callwright::engine::llama::quantize::{kinds, quantize};
-use callwright::machine::cores;
+use callwright::machine::{cores, memory};
 use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
-use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source, decimal};
+use callwright::models::{Attention, Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source, decimal};
 use callwright::{Error, ErrorKind};
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -314,6 +314,7 @@ struct Facts<'a> {
     file_size: u64,
     files: usize,
     fingerprint: String,
+    attention: Attention,
     entry: &'a ModelEntry,
 }
 
@@ -321,12 +322,13 @@ impl Facts<'_> {
     fn of<'a>(gguf: &Gguf, entry: &'a ModelEntry) -> Result<Facts<'a>> {
         let fingerprint = gguf.fingerprint()?;
         let (parameters, file_size) = (gguf.parameters(), gguf.file_size());
-        let mut facts = Facts { parameters, file_size, files: 1, fingerprint, entry };
+        let mut facts = Facts { parameters, file_size, files: 1, fingerprint, attention: gguf.attention(), entry };
         for path in gguf.files().iter().filter(|path| *path != gguf.path()) {
             if let Ok(shard) = Gguf::open(path) {
                 facts.parameters = facts.parameters.saturating_add(shard.parameters());
                 facts.file_size += shard.file_size();
                 facts.files += 1;
+                facts.attention = facts.attention.and(shard.attention());
             }
         }
         Ok(facts)
@@ -353,6 +355,8 @@ impl Facts<'_> {
             ("parameters", count(self.parameters)),
             ("quantisation", text(gguf.quantization())),
             ("context", gguf.context_length().map_or_else(unknown, |n| format!("{n} tokens"))),
+            ("attention", self.attention()),
+            ("KV cache", self.context_memory(gguf).unwrap_or_else(|| "not known".to_owned())),
             ("vocabulary", format!("{tokens} tokens ({tokenizer})")),
             ("begin of text", token("bos")),
             ("end of text", token("eos")),
@@ -380,6 +384,42 @@ impl Facts<'_> {
         Ok(())
     }
 
+    /// In which layers the model looks back.
+    fn attention(&self) -> String {
+        let Attention { attention, recurrent, layers, window, .. } = self.attention;
+        let place = match (attention, recurrent) {
+            (0, 0) => return "not known".to_owned(),
+            (0, _) => return format!("in none of {layers} layers: the model is recurrent"),
+            (_, 0) => format!("in all {layers} layers"),
+            _ => format!("in {attention} of {layers} layers; {recurrent} have a recurrent state (hybrid)"),
+        };
+        let window = window.map(|window| format!("; in some of them to the last {window} tokens only"));
+        place + &window.unwrap_or_default()
+    }
+
+    /// The most tokens whose KV cache fits into the free memory beside the model.
+    fn fitting(&self) -> Option<u64> {
+        let free = memory()?.available.saturating_sub(self.file_size);
+        free.checked_div(self.attention.bytes(1)?)
+    }
+
+    /// What a context takes, and how much of it fits here.
+    fn context_memory(&self, gguf: &Gguf) -> Option<String> {
+        let of = |tokens| self.attention.bytes(tokens).map(|bytes| DecimalBytes(bytes).to_string());
+        let trained = gguf.context_length()?;
+        match (self.attention.attention, self.attention.recurrent) {
+            (0, 0) => return None,
+            (0, _) => return Some("none: the state has one size".to_owned()),
+            _ => {}
+        }
+        let fits = match self.fitting() {
+            None => String::new(),
+            Some(fitting) if fitting >= trained => ", which fits here".to_owned(),
+            Some(fitting) => format!("; here {fitting} tokens fit beside the model"),
+        };
+        Some(format!("{} for 1000 tokens, {} for {trained}{fits}", of(1000)?, of(trained)?))
+    }
+
     fn json(&self, gguf: &Gguf, problem: Option<&callwright::Error>, cpu_features: Option<&[String]>) -> Value {
         let templates: Vec<Value> = gguf
             .chat_templates()
@@ -402,6 +442,14 @@ impl Facts<'_> {
             "parameters": self.parameters,
             "quantization": gguf.quantization(),
             "context_length": gguf.context_length(),
+            "attention": {
+                "layers": self.attention.layers,
+                "attention_layers": self.attention.attention,
+                "recurrent_layers": self.attention.recurrent,
+                "window": self.attention.window,
+                "bytes_per_token": self.attention.bytes(1),
+                "tokens_that_fit": self.fitting(),
+            },
             "vocabulary": gguf.tokens().map(|tokens| tokens.len()),
             "tokenizer": gguf.text("tokenizer.ggml.model"),
             "bos": token("bos"),

@@ -29,7 +29,7 @@ mod write;
 
 use std::path::{Path, PathBuf};
 
-pub use gguf::Gguf;
+pub use gguf::{Attention, Gguf};
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
 pub use lora::LoraAdapter;
 pub(crate) use repo::HubRepo;

@@ -6,6 +6,7 @@
 
 #[cfg_attr(not(feature = "llama"), allow(dead_code))]
 mod adapter;
+mod attention;
 mod check;
 mod looks_like;
 mod read;
@@ -17,6 +18,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+pub use attention::Attention;
 pub use shards::shard_of;
 pub(crate) use tensor::Tensor;
 pub(crate) use value::{Array, Strings, Value, ValueType};

@@ -61,6 +61,31 @@ fn what_a_file_says_of_its_model() {
 }
 
 #[test]
+fn tensors_say_how_layers_look_back() {
+    // A key and a value of 32 elements for each layer with attention, 2 bytes an element.
+    for (architecture, layers, bytes) in
+        [("llama", (2, 0, 2), 256), ("lfm2", (1, 3, 4), 128), ("qwen35", (1, 3, 4), 128), ("mamba", (0, 2, 2), 0)]
+    {
+        let attention = open(&GgufBuilder::random(architecture).build()).unwrap().attention();
+        assert_eq!((attention.attention, attention.recurrent, attention.layers), layers, "{architecture}");
+        assert_eq!((attention.bytes(1), attention.bytes(u64::MAX)), (Some(bytes), (bytes == 0).then_some(0)));
+    }
+    let of = |gguf: GgufBuilder| open(&gguf.build()).unwrap().attention();
+    let windows = of(GgufBuilder::random("llama").set("llama.attention.sliding_window", 512));
+    assert_eq!(windows.window, Some(512));
+    // Queries, keys and values in one matrix; keys that are made from a latent; no value of its own.
+    let with = |tensors: &[(&str, &[u64])]| {
+        let gguf = GgufBuilder::tiny().tensor("blk.0.attn_output.weight", &[64, 8]);
+        of(tensors.iter().fold(gguf, |gguf, (name, shape)| gguf.tensor(&format!("blk.0.{name}"), shape)))
+    };
+    assert_eq!(with(&[("attn_qkv.weight", &[8, 64 + 16 + 16])]).bytes(1), Some(64));
+    assert_eq!(with(&[("attn_k.weight", &[8, 16])]).bytes(1), Some(64));
+    assert_eq!(with(&[("attn_kv_a_mqa.weight", &[8, 16])]).bytes(1), None);
+    assert_eq!(with(&[("attn_qkv.weight", &[8, 3])]).bytes(1), None);
+    assert_eq!(windows.and(windows).bytes(1), Some(512));
+}
+
+#[test]
 fn every_type_of_number_is_read() {
     let numbers: [(u32, Vec<u8>, Value); 12] = [
         (0, vec![200], Value::U8(200)),
