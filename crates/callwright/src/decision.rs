@@ -18,7 +18,7 @@ pub use crate::answer::{CallProbability, Decided};
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 /// A token of white space, or the first one of another form, that is less likely than this is not followed.
@@ -63,15 +63,24 @@ struct Beginning {
     fits: Vec<Vec<usize>>,
 }
 
+/// How calls in other forms begin.
+#[derive(Debug)]
+struct Others {
+    begin: Vec<Beginning>,
+    /// The tokens that they may begin with, and calls in the format may not.
+    first: Vec<usize>,
+}
+
 /// How calls begin, in one model's tokens.
 #[derive(Debug)]
 pub(crate) struct Opening {
     /// With the format's marker.
     own: Beginning,
-    /// In other forms.
-    others: Vec<Beginning>,
-    /// Tokens that calls in other forms may begin with, and the format's may not.
-    other_first: Vec<usize>,
+    /// In other forms. To find them takes many looks at the vocabulary, so that is done where they are asked for.
+    others: OnceCell<Others>,
+    vocabulary: Vocabulary,
+    /// What the format's calls begin with, where it has no marker.
+    bare: Option<Vec<u8>>,
     /// Whether each token that may begin a call completes the marker.
     whole: bool,
     /// Tokens of white space only.
@@ -91,15 +100,6 @@ impl Opening {
         let marker = markers.first()?.clone();
         let specials = vocabulary.specials(&[&marker, format.opening(None).as_bytes()]);
         let own = Beginning::new(vocabulary, vocabulary.tokenize_with(&marker, &specials), &markers, bare)?;
-        let same = |text: &[u8]| bare && continues(&without_spaces(&marker), &without_spaces(text));
-        let others = OTHER_FORMS.iter().map(|text| text.as_bytes()).filter(|text| !same(text));
-        let others: Vec<Beginning> = others
-            .filter_map(|text| Beginning::new(vocabulary, vocabulary.tokenize_with(text, &[]), &[text.to_vec()], true))
-            .collect();
-        let mut other_first: Vec<usize> = others.iter().flat_map(Beginning::first).copied().collect();
-        other_first.sort_unstable();
-        other_first.dedup();
-        other_first.retain(|index| !own.first().contains(index));
         let fits = &own.fits;
         let completes = |index: &usize| {
             vocabulary.words.get(*index).is_some_and(|word| word.bytes.trim_ascii_start().starts_with(&marker))
@@ -117,8 +117,24 @@ impl Opening {
             reasoning_end: reasoning.map(|around| text(&around.end)).unwrap_or_default(),
             written: vocabulary.tokenize_with(format.opening(None).as_bytes(), &specials),
             own,
-            others,
-            other_first,
+            others: OnceCell::new(),
+            vocabulary: vocabulary.clone(),
+            bare: bare.then_some(marker),
+        })
+    }
+
+    fn others(&self) -> &Others {
+        self.others.get_or_init(|| {
+            let same = |text: &[u8]| self.bare.as_ref().is_some_and(|own| continues_loosely(own, text));
+            let texts = OTHER_FORMS.iter().map(|text| text.as_bytes()).filter(|text| !same(text));
+            let path = |text| self.vocabulary.tokenize_with(text, &[]);
+            let begin: Vec<Beginning> =
+                texts.filter_map(|text| Beginning::new(&self.vocabulary, path(text), &[text.to_vec()], true)).collect();
+            let mut first: Vec<usize> = begin.iter().flat_map(Beginning::first).copied().collect();
+            first.sort_unstable();
+            first.dedup();
+            first.retain(|index| !self.own.first().contains(index));
+            Others { begin, first }
         })
     }
 
@@ -141,7 +157,7 @@ impl Opening {
     /// The probability of the first token, of a call in the format or, if `others`, in any form.
     fn first(&self, distribution: &Distribution<'_>, others: bool) -> CallProbability {
         let own = distribution.of(self.own.first());
-        let other = if others { distribution.of(&self.other_first) } else { 0.0 };
+        let other = if others { distribution.of(&self.others().first) } else { 0.0 };
         let whole = self.whole && other < LIKELY;
         CallProbability { first_token: (own + other).min(1.0), marker: whole.then_some(own), other_forms: None }
     }
@@ -156,7 +172,8 @@ impl Opening {
         others: bool,
     ) -> Result<CallProbability> {
         let before = engine.cached().len();
-        let longest = self.others.iter().filter(|_| others).map(|other| other.path.len());
+        let other_forms: &[Beginning] = if others { &self.others().begin } else { &[] };
+        let longest = other_forms.iter().map(|other| other.path.len());
         let longest = longest.fold(self.own.path.len(), usize::max);
         if !engine.can().truncate || before + longest + 1 > engine.context_limit() {
             return Ok(first);
@@ -172,15 +189,15 @@ impl Opening {
             own += probability * self.own.rest(engine, Some(space))?;
             engine.truncate(before);
         }
-        let mut other_forms = 0.0;
-        for other in self.others.iter().filter(|_| others) {
+        let mut in_others = 0.0;
+        for other in other_forms {
             let begun = distribution.of(other.first());
             if begun >= LIKELY {
-                other_forms += begun * other.rest(engine, None)?;
+                in_others += begun * other.rest(engine, None)?;
                 engine.truncate(before);
             }
         }
-        let other_forms = others.then_some(other_forms.min(1.0));
+        let other_forms = others.then_some(in_others.min(1.0));
         Ok(CallProbability { marker: Some(own.min(1.0)), other_forms, ..first })
     }
 }
@@ -195,12 +212,9 @@ impl Beginning {
             let rest = text.get(at..)?;
             at += vocabulary.bytes(*token).len();
             let fit = |bytes: &[u8]| match (place, loose) {
-                (0, true) => texts.iter().any(|text| continues(&without_spaces(text), &without_spaces(bytes))),
+                (0, true) => texts.iter().any(|text| continues_loosely(text, bytes)),
                 (0, false) => texts.iter().any(|text| continues(text, bytes.trim_ascii_start())),
-                (_, true) => {
-                    let blank = bytes.trim_ascii().is_empty();
-                    blank || continues(&without_spaces(rest), &without_spaces(bytes))
-                }
+                (_, true) => bytes.trim_ascii().is_empty() || continues_loosely(rest, bytes),
                 (_, false) => continues(rest, bytes),
             };
             fits.push(indices(vocabulary, fit));
@@ -249,8 +263,11 @@ fn continues(marker: &[u8], bytes: &[u8]) -> bool {
     !bytes.is_empty() && !marker.is_empty() && (marker.starts_with(bytes) || bytes.starts_with(marker))
 }
 
-fn without_spaces(bytes: &[u8]) -> Vec<u8> {
-    bytes.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect()
+/// The same, white space aside.
+fn continues_loosely(marker: &[u8], bytes: &[u8]) -> bool {
+    let mut letters = [marker, bytes].map(|text| text.iter().filter(|byte| !byte.is_ascii_whitespace()).peekable());
+    let [marker, bytes] = &mut letters;
+    marker.peek().is_some() && bytes.peek().is_some() && marker.zip(bytes).all(|(one, other)| one == other)
 }
 
 fn indices(vocabulary: &Vocabulary, fit: impl Fn(&[u8]) -> bool) -> Vec<usize> {
