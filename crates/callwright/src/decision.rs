@@ -63,21 +63,15 @@ struct Beginning {
     fits: Vec<Vec<usize>>,
 }
 
-/// How calls in other forms begin.
-#[derive(Debug)]
-struct Others {
-    begin: Vec<Beginning>,
-    /// The tokens that they may begin with, and calls in the format may not.
-    first: Vec<usize>,
-}
-
 /// How calls begin, in one model's tokens.
 #[derive(Debug)]
 pub(crate) struct Opening {
     /// With the format's marker.
     own: Beginning,
     /// In other forms. To find them takes many looks at the vocabulary, so that is done where they are asked for.
-    others: OnceCell<Others>,
+    others: OnceCell<Vec<Beginning>>,
+    /// Tokens that calls in other forms may begin with, and the format's may not.
+    other_first: OnceCell<Vec<usize>>,
     vocabulary: Vocabulary,
     /// What the format's calls begin with, where it has no marker.
     bare: Option<Vec<u8>>,
@@ -118,23 +112,38 @@ impl Opening {
             written: vocabulary.tokenize_with(format.opening(None).as_bytes(), &specials),
             own,
             others: OnceCell::new(),
+            other_first: OnceCell::new(),
             vocabulary: vocabulary.clone(),
             bare: bare.then_some(marker),
         })
     }
 
-    fn others(&self) -> &Others {
-        self.others.get_or_init(|| {
-            let same = |text: &[u8]| self.bare.as_ref().is_some_and(|own| continues_loosely(own, text));
-            let texts = OTHER_FORMS.iter().map(|text| text.as_bytes()).filter(|text| !same(text));
-            let path = |text| self.vocabulary.tokenize_with(text, &[]);
-            let begin: Vec<Beginning> =
-                texts.filter_map(|text| Beginning::new(&self.vocabulary, path(text), &[text.to_vec()], true)).collect();
-            let mut first: Vec<usize> = begin.iter().flat_map(Beginning::first).copied().collect();
-            first.sort_unstable();
-            first.dedup();
+    /// What calls in other forms begin with.
+    fn other_texts(&self) -> impl Iterator<Item = &'static [u8]> {
+        let same = |text: &[u8]| self.bare.as_ref().is_some_and(|own| continues_loosely(own, text));
+        OTHER_FORMS.iter().map(|text| text.as_bytes()).filter(move |text| !same(text))
+    }
+
+    fn others(&self) -> &[Beginning] {
+        let begin = |text: &[u8]| {
+            let path = self.vocabulary.tokenize_with(text, &[]);
+            Beginning::new(&self.vocabulary, path, &[text.to_vec()], true)
+        };
+        self.others.get_or_init(|| self.other_texts().filter_map(begin).collect())
+    }
+
+    fn other_first(&self) -> &[usize] {
+        self.other_first.get_or_init(|| {
+            let texts: Vec<&[u8]> = self.other_texts().collect();
+            // Most tokens begin with another byte.
+            let begins = |bytes: &[u8]| {
+                let first = bytes.trim_ascii_start().first();
+                first.is_some_and(|first| texts.iter().any(|text| text.first() == Some(first)))
+            };
+            let fits = |bytes: &[u8]| begins(bytes) && texts.iter().any(|text| continues_loosely(text, bytes));
+            let mut first = indices(&self.vocabulary, fits);
             first.retain(|index| !self.own.first().contains(index));
-            Others { begin, first }
+            first
         })
     }
 
@@ -157,7 +166,7 @@ impl Opening {
     /// The probability of the first token, of a call in the format or, if `others`, in any form.
     fn first(&self, distribution: &Distribution<'_>, others: bool) -> CallProbability {
         let own = distribution.of(self.own.first());
-        let other = if others { distribution.of(&self.others().first) } else { 0.0 };
+        let other = if others { distribution.of(self.other_first()) } else { 0.0 };
         let whole = self.whole && other < LIKELY;
         CallProbability { first_token: (own + other).min(1.0), marker: whole.then_some(own), other_forms: None }
     }
@@ -172,7 +181,7 @@ impl Opening {
         others: bool,
     ) -> Result<CallProbability> {
         let before = engine.cached().len();
-        let other_forms: &[Beginning] = if others { &self.others().begin } else { &[] };
+        let other_forms: &[Beginning] = if others { self.others() } else { &[] };
         let longest = other_forms.iter().map(|other| other.path.len());
         let longest = longest.fold(self.own.path.len(), usize::max);
         if !engine.can().truncate || before + longest + 1 > engine.context_limit() {
