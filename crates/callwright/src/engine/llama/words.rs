@@ -86,7 +86,8 @@ impl Words {
                     attributes.contains(LlamaTokenAttr::Control) || attributes.contains(LlamaTokenAttr::Unknown);
                 let end = vocab.is_eog(token);
                 read_piece(&model, token, &mut bytes);
-                Word { bytes: bytes.as_slice().into(), control: markup || end, end }
+                let apart = markup || attributes.contains(LlamaTokenAttr::UserDefined);
+                Word { bytes: bytes.as_slice().into(), control: markup || end, end, apart }
             });
             let words = words.collect();
             let tokenize = move |text: &[u8]| {
