@@ -478,10 +478,8 @@ pub fn tool_format(gguf: &Gguf, template: Option<&ChatTemplate>, format: Option<
     let special = special_tokens(gguf);
     let is_token = |text: &str| special.contains(text);
     let clues = Clues { architecture: gguf.architecture().unwrap_or_default(), is_token: Some(&is_token) };
-    match template {
-        Some(template) => format_for(template, format, clues).ok(),
-        None => format_for(&own_template(gguf)?, format, clues).ok(),
-    }
+    let own = if template.is_none() { Some(own_template(gguf)?) } else { None };
+    format_for(template.or(own.as_deref())?, format, clues).ok()
 }
 
 fn special_tokens(gguf: &Gguf) -> HashSet<String> {
