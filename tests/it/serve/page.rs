@@ -291,7 +291,7 @@ impl Browser {
     }
 
     fn open(&mut self, served: &Served) {
-        self.call("Page.navigate", json!({"url": format!("http://{}/", served.address)}));
+        self.call("Page.navigate", json!({"url": format!("http://{}/#token={}", served.address, served.token)}));
         self.wait("document.readyState === 'complete' && location.pathname === '/'");
     }
 }
@@ -358,8 +358,10 @@ fn in_a_browser_a_tool_of_an_mcp_server_runs_when_a_person_says_so() {
     browser.enter("What's the weather in Rome?");
     browser.wait("document.querySelector('.result button[type=button]') !== null");
     assert_eq!(browser.value("document.querySelector('.result textarea').value"), "", "nothing ran by itself");
+    browser.value("window.confirm = (question) => { window.asked = question; return true; }");
     browser.value("document.querySelector('.result button[type=button]').click()");
     browser.wait("document.querySelector('.result textarea').value === 'sunny in Rome, 21 degrees'");
+    assert_eq!(browser.value("window.asked.includes('needs approval')"), true);
     browser.wait("document.activeElement.textContent === 'Send the result'");
     browser.value("document.activeElement.click()");
     browser.wait("document.querySelectorAll('article.assistant[aria-busy=false]').length === 2");
