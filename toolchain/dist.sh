@@ -2,6 +2,7 @@
 # Packs the portable build as one archive: the program and llama.cpp's libraries, licences, completions, manual pages, and a
 # checksum.
 # usage: toolchain/dist.sh [FOLDER [OUT]]       the folder of a portable build, target/portable by default; OUT is target/dist
+# It needs GNU's tar and coreutils.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -15,7 +16,8 @@ rm -rf "${out:?}/$name" "$out/$name.tar.gz"
 mkdir -p "$out/$name/completions" "$out/$name/man" "$out/$name/examples"
 
 cp -P "$from"/* "$out/$name/"
-! command -v strip >/dev/null || find "$out/$name" -maxdepth 1 -type f -exec strip {} +
+# On macOS it would undo the program's signature.
+[ "$(uname)" != Linux ] || ! command -v strip >/dev/null || find "$out/$name" -maxdepth 1 -type f -exec strip {} +
 cp LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$out/$name/"
 # The README's first commands take these.
 cp -r examples/*.json examples/*.toml examples/tools "$out/$name/examples/"
@@ -25,7 +27,7 @@ done
 "$from/callwright" man "$out/$name/man"
 
 # The packages that are compiled in, with the texts of their licences, where they carry one.
-"${CARGO:-cargo}" tree --locked --edges normal --prefix none --no-dedupe --target "$host" --format '{p} {l}' | grep -v ' (/' | sort -u |
+"${CARGO:-cargo}" tree --locked --edges normal --prefix none --no-dedupe --target "$host" --format '{p} {l}' | grep -vE ' \((/|[A-Z]:)' | sort -u |
     while read -r package version licence; do
         printf '\n== %s %s: %s\n\n' "$package" "$version" "$licence"
         find "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$package-${version#v}" -type f \

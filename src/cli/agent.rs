@@ -301,15 +301,31 @@ fn runnable(tools: &Tools, executor: &Executor) -> Result<()> {
             .into());
     }
     for tool in tools.iter() {
-        if let Some(path) = executor.missing_program(tool) {
-            let name = &tool.name;
-            let message = format!("the program of the tool {name:?} is not there: {}", path.display());
-            return Err(Error::new(ErrorKind::Tools, message)
-                .hint("a path in a tools file is relative to the file's folder")
-                .into());
+        let Some(path) = executor.program(tool) else { continue };
+        let wrong = |what: &str| {
+            let message = format!("the program of the tool {:?} {what}: {}", tool.name, path.display());
+            Error::new(ErrorKind::Tools, message)
+        };
+        if !path.is_file() {
+            return Err(wrong("is not there").hint("a path in a tools file is relative to the file's folder").into());
+        }
+        if !may_be_executed(&path) {
+            return Err(wrong("may not be executed").hint(format!("chmod +x {}", path.display())).into());
         }
     }
     Ok(())
+}
+
+/// Returns whether the rights of a file let anybody execute it; what is right for whom, starting it says.
+#[cfg(unix)]
+fn may_be_executed(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|data| data.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn may_be_executed(_: &Path) -> bool {
+    true
 }
 
 /// Whether a file can be written into a folder, which is made where there is none.

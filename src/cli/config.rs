@@ -75,6 +75,10 @@ pub fn run(args: ConfigArgs) -> Result<u8> {
 }
 
 fn no_folder() -> Error {
+    if std::env::var_os(VARIABLE).is_some() {
+        let error = Error::new(ErrorKind::Config, format!("no file of defaults is read: {VARIABLE} is empty"));
+        return error.hint("unset it, or name a file with it");
+    }
     let error = Error::new(ErrorKind::Config, "there is no folder for the configuration: no home folder is known");
     error.hint(format!("set HOME, or name a file with {VARIABLE}"))
 }

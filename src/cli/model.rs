@@ -7,11 +7,15 @@ use std::path::{Path, PathBuf};
 use super::input::find;
 use anstyle::Style;
 use anyhow::Result;
+use callwright::choose::Choice;
 use callwright::engine::llama::quantize::{kinds, quantize};
+use callwright::format::Format;
 use callwright::machine::{cores, memory};
+use callwright::model::{FileKind, tool_format};
 use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
 use callwright::models::{Attention, Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source, decimal};
+use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind};
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -316,13 +320,20 @@ struct Facts<'a> {
     fingerprint: String,
     attention: Attention,
     entry: &'a ModelEntry,
+    kind: FileKind,
+    /// The format that a session with the entry's settings would choose.
+    choice: Option<Choice>,
 }
 
 impl Facts<'_> {
     fn of<'a>(gguf: &Gguf, entry: &'a ModelEntry) -> Result<Facts<'a>> {
         let fingerprint = gguf.fingerprint()?;
         let (parameters, file_size) = (gguf.parameters(), gguf.file_size());
-        let mut facts = Facts { parameters, file_size, files: 1, fingerprint, attention: gguf.attention(), entry };
+        let template = entry.template.as_ref().map(|name| ChatTemplate::load(name)).transpose()?;
+        let format = entry.format.as_ref().map(|name| Format::load(name)).transpose()?;
+        let choice = tool_format(gguf, template.as_ref(), format);
+        let (attention, kind) = (gguf.attention(), FileKind::of(gguf));
+        let mut facts = Facts { parameters, file_size, files: 1, fingerprint, attention, entry, kind, choice };
         for path in gguf.files().iter().filter(|path| *path != gguf.path()) {
             if let Ok(shard) = Gguf::open(path) {
                 facts.parameters = facts.parameters.saturating_add(shard.parameters());
@@ -344,12 +355,16 @@ impl Facts<'_> {
         let files = if self.files > 1 { format!(" in {} files", self.files) } else { String::new() };
         let tokens = gguf.tokens().map_or(0, |tokens| tokens.len());
         let tokenizer = gguf.text("tokenizer.ggml.model").unwrap_or("no tokenizer");
+        let without = || Some(format!("the entry {}, which sets nothing", self.entry.applied.as_ref()?));
+        let adapters: Vec<String> = self.entry.lora.iter().map(ToString::to_string).collect();
         let mut rows = vec![
             ("file", gguf.path().display().to_string()),
             ("size", format!("{}{files}", DecimalBytes(self.file_size))),
             ("fingerprint", self.fingerprint.clone()),
-            ("models.toml", self.entry.about().or(self.entry.applied.clone()).unwrap_or("no entry".to_owned())),
+            ("models.toml", self.entry.about().or_else(without).unwrap_or("no entry".to_owned())),
+            ("adapters", if adapters.is_empty() { "none in models.toml".to_owned() } else { adapters.join(", ") }),
             ("name", text(gguf.name())),
+            ("kind", self.kind.to_string()),
             ("licence", text(gguf.license())),
             ("architecture", text(gguf.architecture())),
             ("parameters", count(self.parameters)),
@@ -369,9 +384,9 @@ impl Facts<'_> {
             let value = format!("{}, {} characters, {tools}", template.name, template.source.chars().count());
             rows.push(("chat template", value));
         }
-        let choice = callwright::model::tool_format(gguf, None, None);
-        rows.push(("tool calls", choice.as_ref().map_or_else(|| "not known".to_owned(), |choice| choice.describe())));
-        rows.extend(choice.into_iter().flat_map(|choice| choice.notices).map(|notice| ("", notice)));
+        // As `run -v` says it.
+        rows.push(("tools and calls", self.choice.as_ref().map_or_else(|| "not known".to_owned(), Choice::describe)));
+        rows.extend(self.choice.iter().flat_map(|choice| choice.notices.clone()).map(|notice| ("", notice)));
         if let Some(features) = cpu_features {
             let features = if features.is_empty() { "the baseline only".to_owned() } else { features.join(" ") };
             rows.push(("llama.cpp uses", features));
@@ -436,7 +451,10 @@ impl Facts<'_> {
             "files": self.files,
             "fingerprint": self.fingerprint,
             "entry": self.entry.applied,
+            "adapters": self.entry.lora.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "name": gguf.name(),
+            "kind": self.kind.name,
+            "kind_judged_by": self.kind.by,
             "license": gguf.license(),
             "architecture": gguf.architecture(),
             "parameters": self.parameters,
@@ -455,7 +473,7 @@ impl Facts<'_> {
             "bos": token("bos"),
             "eos": token("eos"),
             "chat_templates": templates,
-            "tool_calls": callwright::model::tool_format(gguf, None, None).map(|choice| choice.describe()),
+            "tool_calls": self.choice.as_ref().map(Choice::describe),
             "cpu_features": cpu_features,
             "problem": problem.map(|error| error.message()),
         })

@@ -143,12 +143,12 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         if count == 0 {
             break;
         }
-        reader.push(&buffer[..count], &mut |event| show(&event))?;
+        reader.push(&buffer[..count], &mut |event| show(&event));
     }
     let (message, broken) = if args.partial {
         (shown(reader.to_json()), reader.broken_so_far())
     } else {
-        let finished = reader.finish(&mut |event| show(&event))?;
+        let finished = reader.finish(&mut |event| show(&event));
         (shown(finished.to_json()), finished.broken)
     };
     if let Some(broken) = broken.filter(|_| args.output == Output::Events) {
@@ -196,10 +196,10 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let messages = case.messages.map(Conversation::from_value).transpose()?;
     let options = options.answering(&messages.map(|conversation| conversation.messages).unwrap_or_default());
     let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;
-    reader.push(case.input.as_bytes(), &mut |_| ())?;
+    reader.push(case.input.as_bytes(), &mut |_| ());
     let mut message = match case.partial {
         true => shown(reader.to_json()),
-        false => shown(reader.finish(&mut |_| ())?.to_json()),
+        false => shown(reader.finish(&mut |_| ()).to_json()),
     };
     if !notices.is_empty() {
         message["tools_notices"] = json!(notices);

@@ -167,7 +167,7 @@ fn data_folder(folder: &Path) -> Result<PathBuf> {
         |place: &PathBuf| CATEGORIES.iter().any(|category| place.join(format!("BFCL_v4_{category}.json")).is_file());
     places.find(has_cases).ok_or_else(|| {
         wrong(format!("there are no cases of BFCL (BFCL_v4_*.json) in {}", folder.display()))
-            .hint("name the folder of a checkout: bfcl:gorilla/berkeley-function-call-leaderboard")
+            .hint("`make bfcl` fetches them: bfcl:target/bfcl; or name the folder of a checkout of the leaderboard")
     })
 }
 

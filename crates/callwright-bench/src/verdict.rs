@@ -144,7 +144,8 @@ pub(crate) fn advice(one: &ConfigurationSummary<'_>) -> Vec<(String, String)> {
     }
     let long = count(Outcome::PromptTooLong);
     if long > 0 {
-        add(format!("{long} prompts do not fit"), "a larger `--ctx`, or `--select-tools`");
+        let which = if long == 1 { "1 prompt does not fit".to_owned() } else { format!("{long} prompts do not fit") };
+        add(which, "a larger `--ctx`, or `--select-tools`");
     }
     advice
 }

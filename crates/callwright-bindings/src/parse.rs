@@ -117,7 +117,7 @@ impl Stream {
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>> {
         let mut events = Vec::new();
         match &mut self.state {
-            State::Open(reader) => reader.push(bytes, &mut |event| events.push(event))?,
+            State::Open(reader) => reader.push(bytes, &mut |event| events.push(event)),
             State::Ended(_) => {
                 let error = Error::new(ErrorKind::Config, "the text has ended: a parser reads one answer");
                 return Err(error.hint("make a new parser for each answer"));
@@ -127,20 +127,17 @@ impl Stream {
     }
 
     /// Ends the text, and returns the last events. A second end does nothing.
-    ///
-    /// # Errors
-    /// As for [`Stream::new`].
-    pub fn finish(&mut self) -> Result<Vec<Event>> {
+    pub fn finish(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         let state = std::mem::replace(&mut self.state, State::Ended(Value::Null));
         self.state = State::Ended(match state {
             State::Open(reader) => {
-                let finished = reader.finish(&mut |event| events.push(event))?;
+                let finished = reader.finish(&mut |event| events.push(event));
                 with_notices(with_runnable(&finished), &self.notices)
             }
             State::Ended(message) => message,
         });
-        Ok(events)
+        events
     }
 
     /// The calls that may be executed: complete ones that fit their tools. None before the end.
@@ -167,7 +164,7 @@ pub fn parse(text: &[u8], tools: Option<Tools>, options: &ParseOptions) -> Resul
     let mut stream = Stream::new(tools, options)?;
     stream.feed(text)?;
     if !options.partial {
-        stream.finish()?;
+        stream.finish();
     }
     Ok(stream.message())
 }

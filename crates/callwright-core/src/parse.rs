@@ -336,6 +336,7 @@ impl Parser {
             calls: done,
             repairs,
             diagnostics,
+            origin: None,
         }
     }
 

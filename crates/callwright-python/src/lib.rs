@@ -100,8 +100,8 @@ impl NativeParser {
     }
 
     /// The last events, as JSON.
-    fn finish(&self, py: Python<'_>) -> Result<String, Failed> {
-        Ok(py.detach(|| self.with(Stream::finish).map(|events| json(&events)))?)
+    fn finish(&self, py: Python<'_>) -> String {
+        py.detach(|| json(&self.with(Stream::finish)))
     }
 
     /// The calls that may be executed, as JSON.

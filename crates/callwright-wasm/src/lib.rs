@@ -105,9 +105,8 @@ impl Parser {
 
     /// The last events.
     #[wasm_bindgen(skip_typescript)]
-    pub fn finish(&mut self) -> Answer {
-        let events = self.0.finish().map_err(|error| thrown(&error))?;
-        Ok(from_json(&json!(events)))
+    pub fn finish(&mut self) -> JsValue {
+        from_json(&json!(self.0.finish()))
     }
 
     /// The calls that may be executed.

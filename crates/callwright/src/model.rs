@@ -1,7 +1,9 @@
 //! From a model's name to a conversation: what models.toml says of it, its file, its weights, its session.
 
+mod kind;
 mod session;
 
+pub use kind::FileKind;
 pub use session::SessionBuilder;
 
 use crate::engine::llama::parallel::{Sequences, TurnEnd};
@@ -473,20 +475,27 @@ fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEn
 /// The format that a session with the model would choose, with this template and format in place of the model's; `None` where
 /// the chat template is not in order.
 pub fn tool_format(gguf: &Gguf, template: Option<&ChatTemplate>, format: Option<Format>) -> Option<Choice> {
+    let special = special_tokens(gguf);
+    let is_token = |text: &str| special.contains(text);
+    let clues = Clues { architecture: gguf.architecture().unwrap_or_default(), is_token: Some(&is_token) };
+    let own = if template.is_none() { Some(own_template(gguf)?) } else { None };
+    format_for(template.or(own.as_deref())?, format, clues).ok()
+}
+
+fn special_tokens(gguf: &Gguf) -> HashSet<String> {
     const CONTROL: i32 = 3;
     const USER_DEFINED: i32 = 4;
     let types = gguf.token_types().unwrap_or_default();
     let special = types.iter().zip(0..).filter(|(kind, _)| matches!(**kind, CONTROL | USER_DEFINED));
-    let special: HashSet<String> = special.filter_map(|(_, id)| gguf.token_text(id)).collect();
-    let is_token = |text: &str| special.contains(text);
-    let clues = Clues { architecture: gguf.architecture().unwrap_or_default(), is_token: Some(&is_token) };
-    if let Some(template) = template {
-        return format_for(template, format, clues).ok();
-    }
+    special.filter_map(|(_, id)| gguf.token_text(id)).collect()
+}
+
+/// The file's chat template for conversations with tools; `None` where it is not in order.
+fn own_template(gguf: &Gguf) -> Option<Arc<ChatTemplate>> {
     let named: Vec<(String, String)> =
         gguf.chat_templates().iter().map(|template| (template.name.to_owned(), template.source.to_owned())).collect();
-    let own = templates_of("the model", &named, special.iter().map(String::as_str)).ok()?.into_chosen(true);
-    format_for(&own, format, clues).ok()
+    let special = special_tokens(gguf);
+    Some(templates_of("the model", &named, special.iter().map(String::as_str)).ok()?.into_chosen(true))
 }
 
 #[cfg(all(test, feature = "llama"))]

@@ -256,6 +256,23 @@ fn tools_that_cannot_be_executed_are_reported_before_the_model_is_loaded() {
     insta::assert_snapshot!("execution_that_is_refused", report);
 }
 
+/// A script that was just written has no such right, and the model could not do anything about it.
+#[test]
+#[cfg(unix)]
+fn a_program_without_the_right_to_be_executed_is_named_before_the_model_is_loaded() {
+    let home = tempfile::tempdir().unwrap();
+    let script = home.path().join("weather.sh");
+    std::fs::write(&script, "#!/bin/sh\necho sunny\n").unwrap();
+    let tools = tools(home.path(), "command = [\"./weather.sh\"]");
+    let ran = run(callwright(home.path()).args(["run", "?", "--execute", "--tools", &tools]));
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
+    let script = script.display();
+    let expected = format!(
+        "error: the program of the tool \"get_weather\" may not be executed: {script}\nhint: chmod +x {script}\n"
+    );
+    assert_eq!(ran.err, expected);
+}
+
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_tool_that_is_to_be_asked_about_is_not_run_where_nobody_can_be_asked() {

@@ -282,7 +282,7 @@ fn tools_that_change_are_others_in_the_next_answer() {
     assert_eq!(changes[0].removed, ["change", "add"]);
     assert_eq!(names(session.tools()), ["get_weather"]);
     let note = "the MCP server \"test\" has other tools now; new: get_weather; gone: change, add";
-    assert!(outcome.notes.iter().any(|had| had.kind == "tools" && had.message == note), "{:?}", outcome.notes);
+    assert!(outcome.notes.iter().any(|had| had.kind == NoteKind::Tools && had.message == note), "{:?}", outcome.notes);
     let said: Vec<&str> = session.messages().iter().map(|message| message.content.as_str()).collect();
     assert_eq!(said[2..], ["other tools now", "", "sunny in Rome, 21 degrees", "Sunny."]);
 

@@ -150,6 +150,12 @@ fn a_variable_names_another_file_or_none() {
     assert_eq!(ran.out, format!("{}/config/callwright/config.toml\n", home.path().display()));
     let ran = path(callwright(home.path()).env("CALLWRIGHT_CONFIG", &other));
     assert_eq!(ran.out, format!("{}\n", other.display()));
+    let ran = path(callwright(home.path()).env("CALLWRIGHT_CONFIG", ""));
+    assert!(
+        ran.code == 2 && ran.err.contains("no file of defaults is read: CALLWRIGHT_CONFIG is empty"),
+        "{}",
+        ran.err
+    );
     let mut command = with(home.path(), "ctx = 2048\n");
     command.env("CALLWRIGHT_CONFIG", &other);
     assert_eq!(value(&shown(command, &["run"]), "ctx"), ("1024", "file"));

@@ -34,7 +34,7 @@ fn ask(session: &mut Session, question: &str) -> (Reply, String) {
     (reply.unwrap(), shown)
 }
 
-fn notes<'r>(reply: &'r Reply, kind: NoteKind) -> Vec<&'r str> {
+fn notes(reply: &Reply, kind: NoteKind) -> Vec<&str> {
     reply.notes.iter().filter(|note| note.kind == kind).map(|note| note.message.as_str()).collect()
 }
 

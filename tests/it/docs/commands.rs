@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Commands that are not run, by a part of them, and why.
-const NOT_RUN: [(&str, &str); 10] = [
+const NOT_RUN: [(&str, &str); 9] = [
     ("…", "the reader's own text"),
     (" -m ", "another model"),
     ("plain adapted", "runs that another command would have made"),
@@ -15,7 +15,6 @@ const NOT_RUN: [(&str, &str); 10] = [
     ("mcp.json", "the reader's MCP servers"),
     ("last-week", "an earlier run"),
     ("part-3", "parts that GNU parallel would have made"),
-    ("callwright chat", "a conversation at the terminal"),
     ("--upstream", "another server"),
 ];
 
@@ -31,6 +30,15 @@ struct Shown {
     page: String,
     command: String,
     lines: Vec<String>,
+}
+
+impl Shown {
+    /// What a person types in a chat: its commands and its questions.
+    fn typed(&mut self) -> Vec<String> {
+        let is_chat = self.command.starts_with("callwright chat");
+        let is_typed = |line: &mut String| is_chat && (line.starts_with('/') || line.ends_with('?'));
+        self.lines.extract_if(.., is_typed).collect()
+    }
 }
 
 /// The commands of all console blocks of a page that begin with the program's name.
@@ -95,6 +103,21 @@ fn prepare(page: &str) -> tempfile::TempDir {
     folder
 }
 
+/// Returns whether a shown line is one that was written. An ellipsis in it matches anything, also more lines.
+fn is_written(shown: &str, text: &str) -> bool {
+    if !shown.contains('…') {
+        return text.lines().any(|line| line == shown);
+    }
+    let mut rest = text;
+    shown.split('…').map(|part| part.trim().trim_end_matches(',')).all(|part| match rest.split_once(part) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
 #[test]
 #[cfg(unix)]
 #[cfg_attr(
@@ -118,7 +141,9 @@ fn every_command_of_the_documentation_runs_and_writes_what_is_shown() {
         }
         // The commands of a page build on one another.
         let folder = prepare(&name);
-        for Shown { page, command, lines } in shown {
+        for mut one in shown {
+            let typed = one.typed().join("\n");
+            let Shown { page, command, lines } = one;
             if let Some((part, _)) = NOT_RUN.iter().find(|(part, _)| command.contains(part)) {
                 skipped.push(*part);
                 continue;
@@ -130,7 +155,13 @@ fn every_command_of_the_documentation_runs_and_writes_what_is_shown() {
             let mut shell = Command::new("sh");
             at_home(&mut shell, folder.path());
             shell.env("PATH", &path).env("PROFILE", folder.path().join("profile")).env_remove("XDG_CACHE_HOME");
-            let output = shell.arg("-c").arg(&short).current_dir(folder.path()).stdin(Stdio::null()).output().unwrap();
+            let stdin = if typed.is_empty() {
+                Stdio::null()
+            } else {
+                std::fs::write(folder.path().join("typed"), &typed).unwrap();
+                Stdio::from(std::fs::File::open(folder.path().join("typed")).unwrap())
+            };
+            let output = shell.arg("-c").arg(&short).current_dir(folder.path()).stdin(stdin).output().unwrap();
             ran += 1;
             let text = [output.stdout, output.stderr].concat();
             let text = String::from_utf8_lossy(&text);
@@ -140,11 +171,16 @@ fn every_command_of_the_documentation_runs_and_writes_what_is_shown() {
             match OTHER_OUTPUT.iter().find(|(part, _)| command.contains(part)) {
                 Some((part, _)) => skipped.push(*part),
                 None => {
-                    // An ellipsis matches anything.
-                    let is_there = |line: &str| text.lines().any(|written| written == line);
-                    let missing: Vec<_> = lines.iter().filter(|line| !line.contains('…') && !is_there(line)).collect();
+                    let missing: Vec<_> = lines.iter().filter(|line| !is_written(line, &text)).collect();
                     if !missing.is_empty() {
                         wrong.push(format!("{page}: {command} does not write {missing:#?} but\n{text}"));
+                    }
+                    // A block without an ellipsis has everything.
+                    let is_whole = !lines.is_empty() && lines.iter().all(|line| !line.contains('…'));
+                    let hidden = |line: &&str| is_whole && !line.is_empty() && !lines.iter().any(|shown| shown == line);
+                    let hidden: Vec<&str> = text.lines().filter(hidden).collect();
+                    if !hidden.is_empty() {
+                        wrong.push(format!("{page}: {command} also writes {hidden:#?}"));
                     }
                 }
             }

@@ -150,6 +150,42 @@ fn every_option_exists() {
 
 #[test]
 fn the_number_of_formats_is_right() {
-    let count = format!("{} built in", Format::builtins().len());
-    assert!(read(&root().join("README.md")).contains(&count), "README.md: {count}");
+    let count = Format::builtins().len();
+    let python = "crates/callwright-python/README.md";
+    for (page, text) in [
+        ("README.md", format!("{count} built in")),
+        (python, format!("{count} formats")),
+        ("crates/callwright-wasm/npm/README.md", format!("{count} formats")),
+    ] {
+        assert!(read(&root().join(page)).contains(&text), "{page}: {text}");
+    }
+}
+
+/// The blocks of a text in a language.
+fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+    let begin = format!("\n```{language}\n");
+    text.split(&begin).skip(1).filter_map(|rest| Some(rest.split_once("\n```")?.0)).collect()
+}
+
+/// Examples that a reader copies. What is in longer fences is shown as it is broken.
+#[test]
+fn examples_of_json_and_toml_can_be_read() {
+    let mut pages = book();
+    pages.push(root().join("README.md"));
+    let (mut read_ones, mut wrong) = (0, Vec::new());
+    for page in pages {
+        let text: String = read(&page).split("````").step_by(2).collect();
+        let json = blocks(&text, "json").into_iter().map(|block| {
+            (block, serde_json::from_str::<serde_json::Value>(block).err().map(|error| error.to_string()))
+        });
+        let toml = blocks(&text, "toml")
+            .into_iter()
+            .map(|block| (block, toml::from_str::<toml::Table>(block).err().map(|error| error.to_string())));
+        for (block, error) in json.chain(toml) {
+            read_ones += 1;
+            wrong.extend(error.map(|error| format!("{}: {error}\n{block}", page.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(read_ones > 10, "{read_ones} blocks");
 }

@@ -228,6 +228,60 @@ fn inspect_shows_what_a_model_is() {
     assert_eq!(facts["problem"], serde_json::Value::Null);
 }
 
+/// What a file is called counts more than its chat template: base models have templates, too.
+#[test]
+fn inspect_says_whether_a_model_is_base_or_instruct_and_why() {
+    const CHATML: &str = "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}";
+    const FOREIGN: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+    let home = tempfile::tempdir().unwrap();
+    let tiny = || GgufBuilder::tiny().set("tokenizer.chat_template", CHATML);
+    let cases = [
+        (
+            tiny(),
+            "a.gguf",
+            "instruct, probably: its vocabulary has <|end|>, with which its chat template separates turns",
+        ),
+        (tiny().set("general.name", "Tiny 1B Base"), "a.gguf", "base: general.name says \"Base\""),
+        (tiny().set("general.finetune", "Instruct-AWQ"), "a.gguf", "instruct: general.finetune says \"Instruct\""),
+        (tiny(), "tiny-1b-it-Q8_0.gguf", "instruct: the file's name says \"it\""),
+        (tiny().set("general.name", "Chat base"), "pt-1.gguf", "base: the file's name says \"pt\""),
+        (
+            tiny().set("tokenizer.chat_template", FOREIGN),
+            "a.gguf",
+            "base, probably: its vocabulary lacks <|im_end|>, with which its chat template separates turns",
+        ),
+        (tiny().remove("tokenizer.chat_template"), "a.gguf", "base, probably: it has no chat template"),
+        (GgufBuilder::tiny(), "a.gguf", "unknown: neither names nor the chat template tell"),
+        (GgufBuilder::adapter(1), "instruct.gguf", "adapter: general.type says so"),
+    ];
+    for (gguf, name, expected) in cases {
+        let path = gguf.write(home.path(), name);
+        let ran = run(callwright(home.path()).arg("inspect").arg(&path));
+        let shown = ran.out.lines().find_map(|line| line.strip_prefix("kind ")).unwrap().trim_start();
+        assert_eq!(shown, expected);
+    }
+}
+
+/// A session with the entry's settings would choose it, so `run -v` says the same.
+#[test]
+fn inspect_knows_the_format_and_the_adapters_of_the_entry() {
+    let home = tempfile::tempdir().unwrap();
+    let path = GgufBuilder::tiny().write(home.path(), "tiny.gguf");
+    let models = home.path().join("models.toml");
+    let entry = format!("[[model]]\nname = \"mine\"\npath = {path:?}\nformat = \"hermes\"\nlora = [\"a.gguf:0.5\"]\n");
+    std::fs::write(&models, entry).unwrap();
+    let inspect = || {
+        let mut command = callwright(home.path());
+        command.args(["inspect", "mine", "--models"]).arg(&models);
+        command
+    };
+    let ran = run(&mut inspect());
+    assert!(ran.out.contains("\ntools and calls  format hermes, as requested\n"), "{}", ran.out);
+    let ran = run(inspect().arg("--json"));
+    let facts: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(facts["adapters"], serde_json::json!([home.path().join("a.gguf").display().to_string() + ":0.5"]));
+}
+
 #[test]
 fn inspect_shows_a_broken_model_and_fails() {
     let home = tempfile::tempdir().unwrap();

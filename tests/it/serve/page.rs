@@ -291,7 +291,7 @@ impl Browser {
     }
 
     fn open(&mut self, served: &Served) {
-        self.call("Page.navigate", json!({"url": format!("http://{}/", served.address)}));
+        self.call("Page.navigate", json!({"url": format!("http://{}/#token={}", served.address, served.token)}));
         self.wait("document.readyState === 'complete' && location.pathname === '/'");
     }
 }
@@ -322,6 +322,7 @@ fn in_a_browser_a_call_is_streamed_gets_its_result_and_is_answered() {
 
     browser.enter("What's the weather in Beijing tomorrow?");
     browser.wait("document.activeElement.matches('.result textarea')");
+    browser.wait("document.getElementById('filled').textContent.endsWith(' of 2048 tokens')");
     let call = browser.value("document.querySelector('.call').innerText");
     let call = call.as_str().unwrap();
     for part in ["get_weather", "complete", "valid", r#"{"city": "Beijing", "date": "tomorrow"}"#] {
@@ -350,13 +351,17 @@ fn in_a_browser_a_tool_of_an_mcp_server_runs_when_a_person_says_so() {
     let mut browser = Browser::new();
     browser.open(&served);
     browser.wait("document.getElementById('example').value === 'server'");
+    let empty = browser.value("document.getElementById('empty').textContent");
+    assert!(empty.as_str().unwrap().contains("the tools of this server: get_weather"), "{empty}");
     browser.value("document.getElementById('temperature').value = '0'");
     browser.value("document.getElementById('message').focus()");
     browser.enter("What's the weather in Rome?");
     browser.wait("document.querySelector('.result button[type=button]') !== null");
     assert_eq!(browser.value("document.querySelector('.result textarea').value"), "", "nothing ran by itself");
+    browser.value("window.confirm = (question) => { window.asked = question; return true; }");
     browser.value("document.querySelector('.result button[type=button]').click()");
     browser.wait("document.querySelector('.result textarea').value === 'sunny in Rome, 21 degrees'");
+    assert_eq!(browser.value("window.asked.includes('needs approval')"), true);
     browser.wait("document.activeElement.textContent === 'Send the result'");
     browser.value("document.activeElement.click()");
     browser.wait("document.querySelectorAll('article.assistant[aria-busy=false]').length === 2");
@@ -371,6 +376,8 @@ fn in_a_browser_wrong_tools_and_wrong_calls_are_shown_and_fit_a_narrow_screen() 
     browser.call("Emulation.setDeviceMetricsOverride", narrow);
     browser.open(&served);
     browser.wait("document.getElementById('model').value === 'bundled'");
+    let below = "innerHeight - document.getElementById('composer').getBoundingClientRect().bottom";
+    assert_eq!(browser.value(below), 0, "the message is at the bottom before there is any");
     let set = |browser: &mut Browser, id: &str, value: &str| {
         browser.value(&format!(
             "{{ const field = document.getElementById({id:?}); field.value = {}; \

@@ -24,16 +24,16 @@ const TAG: usize = 6;
 /// Maximum size of a response in bytes.
 const RESPONSE: usize = 16 << 20;
 
-/// Reads a text of unknown origin while it arrives.
+/// Reads a text of unknown origin while it arrives, as [`Parser`] reads one in a known format.
 ///
 /// ```
 /// use callwright_core::parse::auto::AutoParser;
 /// use callwright_core::parse::ParserOptions;
 ///
-/// let mut parser = AutoParser::new(None, ParserOptions::default());
-/// parser.push(b"<|tool_call_start|>[clock()]<|tool_call_end|>", &mut |_| ())?;
-/// let (parsed, origin) = parser.finish(&mut |_| ())?;
-/// assert_eq!((parsed.calls[0].name.as_str(), origin), ("clock", "lfm2"));
+/// let mut parser = AutoParser::new(None, ParserOptions::default())?;
+/// parser.push(b"<|tool_call_start|>[clock()]<|tool_call_end|>", &mut |_| ());
+/// let parsed = parser.finish(&mut |_| ());
+/// assert_eq!((parsed.calls[0].name.as_str(), parsed.origin), ("clock", Some("lfm2")));
 /// # Ok::<(), callwright_core::Error>(())
 /// ```
 #[derive(Debug)]
@@ -42,20 +42,23 @@ pub struct AutoParser {
     options: ParserOptions,
     /// The text so far, until the origin is decided.
     beginning: Vec<u8>,
-    decided: Option<(Parser, &'static str)>,
+    /// The parser of that format; until then one of `delimited`, which reads what no other format does.
+    parser: Parser,
+    decided: Option<&'static str>,
 }
 
 impl AutoParser {
-    /// A parser of a text of unknown origin.
-    pub fn new(tools: Option<Arc<Tools>>, options: ParserOptions) -> AutoParser {
-        AutoParser { tools, options, beginning: Vec::new(), decided: None }
-    }
-
-    /// Takes the next bytes, and passes their events to `emit` once the origin is decided.
+    /// A parser of a text of unknown origin; with `tools` it also checks whether a call fits its tool.
     ///
     /// # Errors
     /// As for [`Parser::new`].
-    pub fn push(&mut self, mut bytes: &[u8], emit: &mut impl FnMut(Event)) -> Result<()> {
+    pub fn new(tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<AutoParser> {
+        let parser = Parser::new(Format::delimited(), tools.clone(), options.clone())?;
+        Ok(AutoParser { tools, options, beginning: Vec::new(), parser, decided: None })
+    }
+
+    /// Takes the next bytes, and passes their events to `emit` once the origin is decided.
+    pub fn push(&mut self, mut bytes: &[u8], emit: &mut impl FnMut(Event)) {
         while self.decided.is_none() && !bytes.is_empty() {
             let limit = if response::may_begin(&self.beginning) { RESPONSE } else { BEGINNING };
             let room = limit.saturating_sub(self.beginning.len()).clamp(1, BEGINNING);
@@ -64,20 +67,16 @@ impl AutoParser {
             bytes = later;
             let limit = if response::may_begin(&self.beginning) { RESPONSE } else { BEGINNING };
             if self.beginning.len() >= limit {
-                self.decide(emit)?;
+                self.decide(emit);
             }
         }
-        if let Some((parser, _)) = &mut self.decided {
-            parser.push(bytes, emit);
+        if self.decided.is_some() {
+            self.parser.push(bytes, emit);
         }
-        Ok(())
     }
 
-    /// Ends the text. Returns the result, and the name of its format or kind of response.
-    ///
-    /// # Errors
-    /// As for [`Parser::new`].
-    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Result<(Parsed, &'static str)> {
+    /// Ends the text. [`Parsed::origin`] is the name of its format or kind of response.
+    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
         if self.decided.is_none() {
             let text = String::from_utf8_lossy(&self.beginning);
             if response::may_begin(&self.beginning)
@@ -85,22 +84,24 @@ impl AutoParser {
             {
                 return self.response(response, emit);
             }
-            self.decide(emit)?;
+            self.decide(emit);
         }
-        Ok(match self.decided {
-            Some((parser, name)) => (parser.finish(emit), name),
-            None => (Parsed::default(), Format::delimited_name()),
-        })
+        Parsed { origin: self.decided, ..self.parser.finish(emit) }
     }
 
-    fn decide(&mut self, emit: &mut impl FnMut(Event)) -> Result<()> {
+    fn decide(&mut self, emit: &mut impl FnMut(Event)) {
         let beginning = std::mem::take(&mut self.beginning);
         let name = self.choose(&beginning[..beginning.len().min(BEGINNING)]);
-        let format = Format::builtin(name).unwrap_or(Format::delimited());
-        let mut parser = Parser::new(format, self.tools.clone(), self.options.clone())?;
-        parser.push(&beginning, emit);
-        self.decided = Some((parser, name));
-        Ok(())
+        if let Some(parser) = self.parser_of(name) {
+            self.parser = parser;
+        }
+        self.parser.push(&beginning, emit);
+        self.decided = Some(name);
+    }
+
+    /// A parser of a built-in format.
+    fn parser_of(&self, name: &str) -> Option<Parser> {
+        Parser::new(Format::builtin(name)?, self.tools.clone(), self.options.clone()).ok()
     }
 
     /// The format that reads the beginning best.
@@ -148,14 +149,13 @@ impl AutoParser {
 
     /// Returns whether there are valid calls in the text, in that format or in other forms.
     fn reads_calls(&self, name: &str, text: &[u8]) -> bool {
-        let format = Format::builtin(name).unwrap_or(Format::delimited());
-        let Ok(mut parser) = Parser::new(format, self.tools.clone(), self.options.clone()) else { return false };
+        let Some(mut parser) = self.parser_of(name) else { return false };
         parser.push(text, &mut |_| ());
         parser.finish(&mut |_| ()).calls.iter().any(|call| call.valid)
     }
 
     /// Parses a response. If it has no calls, its text may contain some.
-    fn response(self, response: Response, emit: &mut impl FnMut(Event)) -> Result<(Parsed, &'static str)> {
+    fn response(self, response: Response, emit: &mut impl FnMut(Event)) -> Parsed {
         let Response { message, kind } = response;
         let reasoning = message.reasoning.clone().filter(|reasoning| !reasoning.is_empty());
         if let Some(reasoning) = &reasoning {
@@ -163,13 +163,13 @@ impl AutoParser {
         }
         if message.tool_calls.is_empty() {
             let mut parser = AutoParser { beginning: message.content.clone().into_bytes(), ..self };
-            parser.decide(emit)?;
-            let (mut parsed, _) = parser.finish(emit)?;
+            parser.decide(emit);
+            let mut parsed = parser.finish(emit);
             parsed.reasoning = match (reasoning, parsed.reasoning) {
                 (Some(first), Some(second)) => Some(first + &second),
                 (first, second) => first.or(second),
             };
-            return Ok((parsed, kind));
+            return Parsed { origin: Some(kind), ..parsed };
         }
         if !message.content.is_empty() {
             emit(Event::Text { delta: message.content.clone() });
@@ -179,7 +179,7 @@ impl AutoParser {
         let mut calls = Calls::new(self.tools, options.repair, options.first_call, taken);
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
         (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
-        let machinery = Format::delimited().machinery()?;
+        let machinery = self.parser.machinery;
         for call in &message.tool_calls {
             let text = call.arguments.to_text();
             let mut json = JsonPayload::arguments_only(&Dialect::Json, true, calls.repair);
@@ -204,7 +204,7 @@ impl AutoParser {
         calls.done.iter_mut().for_each(|call| call.range = 0..0);
         calls.repairs.iter_mut().for_each(|repair| repair.range = 0..0);
         let Calls { done, repairs, diagnostics, .. } = calls;
-        Ok((Parsed { content: message.content, reasoning, calls: done, repairs, diagnostics }, kind))
+        Parsed { content: message.content, reasoning, calls: done, repairs, diagnostics, origin: Some(kind) }
     }
 }
 

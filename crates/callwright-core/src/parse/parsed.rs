@@ -206,6 +206,8 @@ pub struct Parsed {
     pub repairs: Vec<Repair>,
     /// Other irregularities.
     pub diagnostics: Vec<Diagnostic>,
+    /// The built-in format, or the kind of a server's response, that [`AutoParser`](super::auto::AutoParser) has detected.
+    pub origin: Option<&'static str>,
 }
 
 impl Parsed {

@@ -33,8 +33,6 @@ enum Either {
 pub struct Finished {
     /// The result.
     pub parsed: Parsed,
-    /// The format, or the kind of response, where it was detected.
-    pub origin: Option<&'static str>,
     /// A sentence about bytes that are not UTF-8.
     pub broken: Option<String>,
 }
@@ -47,16 +45,13 @@ impl Reader {
     pub fn new(format: Option<&Format>, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Reader> {
         let parser = match format {
             Some(format) => Either::Of(Box::new(Parser::new(format, tools, options)?)),
-            None => Either::Auto(Box::new(AutoParser::new(tools, options))),
+            None => Either::Auto(Box::new(AutoParser::new(tools, options)?)),
         };
         Ok(Reader { parser, encoding: Encoding::default(), so_far: Message::assistant(""), invalid: Vec::new() })
     }
 
     /// Takes the next bytes, and passes their events to `emit`.
-    ///
-    /// # Errors
-    /// As for [`Parser::new`].
-    pub fn push(&mut self, bytes: &[u8], emit: &mut impl FnMut(Event)) -> Result<()> {
+    pub fn push(&mut self, bytes: &[u8], emit: &mut impl FnMut(Event)) {
         self.encoding.push(bytes);
         let (so_far, invalid) = (&mut self.so_far, &mut self.invalid);
         let mut hear = |event: Event| {
@@ -68,9 +63,8 @@ impl Reader {
         };
         match &mut self.parser {
             Either::Of(parser) => parser.push(bytes, &mut hear),
-            Either::Auto(parser) => parser.push(bytes, &mut hear)?,
+            Either::Auto(parser) => parser.push(bytes, &mut hear),
         }
-        Ok(())
     }
 
     /// Returns the message so far, in OpenAI's form with its diagnostics.
@@ -88,27 +82,21 @@ impl Reader {
     }
 
     /// Ends the text.
-    ///
-    /// # Errors
-    /// As for [`Parser::new`].
-    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Result<Finished> {
+    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Finished {
         self.encoding.end();
         let broken = self.encoding.sentence();
-        let (parsed, origin) = match self.parser {
-            Either::Of(parser) => (parser.finish(emit), None),
-            Either::Auto(parser) => {
-                let (parsed, origin) = parser.finish(emit)?;
-                (parsed, Some(origin))
-            }
+        let parsed = match self.parser {
+            Either::Of(parser) => parser.finish(emit),
+            Either::Auto(parser) => parser.finish(emit),
         };
-        Ok(Finished { parsed, origin, broken })
+        Finished { parsed, broken }
     }
 }
 
 impl Finished {
     /// Returns the message in OpenAI's form, with the format that was detected and the message's diagnostics.
     pub fn to_json(&self) -> Value {
-        with_notes(self.parsed.to_json(), self.origin, self.broken.clone(), notes(&self.parsed))
+        with_notes(self.parsed.to_json(), self.parsed.origin, self.broken.clone(), notes(&self.parsed))
     }
 }
 

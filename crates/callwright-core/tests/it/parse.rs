@@ -369,10 +369,11 @@ fn cases_of_built_in_formats_are_detected() {
         for file in case_files(folder) {
             let input = read_case(&file);
             let (_, parsed) = parse(&setup, [&*input]);
-            let mut auto = AutoParser::new(setup.tools.clone(), ParserOptions::default());
-            auto.push(&input, &mut |_| ()).unwrap();
-            let (detected, origin) = auto.finish(&mut |_| ()).unwrap();
+            let mut auto = AutoParser::new(setup.tools.clone(), ParserOptions::default()).unwrap();
+            auto.push(&input, &mut |_| ());
+            let detected = auto.finish(&mut |_| ());
             if calls(&detected) != calls(&parsed) {
+                let origin = detected.origin.unwrap();
                 report += &format!("{} is read as {origin}: {:?}\n", file.display(), calls(&detected));
             }
         }

@@ -5,9 +5,11 @@ use callwright_core::parse::Parsed;
 use callwright_core::parse::auto::AutoParser;
 
 fn read(text: &str) -> (Parsed, &'static str) {
-    let mut parser = AutoParser::new(None, ParserOptions::default());
-    parser.push(text.as_bytes(), &mut |_| ()).unwrap();
-    parser.finish(&mut |_| ()).unwrap()
+    let mut parser = AutoParser::new(None, ParserOptions::default()).unwrap();
+    parser.push(text.as_bytes(), &mut |_| ());
+    let parsed = parser.finish(&mut |_| ());
+    let origin = parsed.origin.unwrap();
+    (parsed, origin)
 }
 
 /// Responses with the text "So.", the reasoning "Hm.", and the call `clock {"zone": "UTC"}`.

@@ -12,7 +12,7 @@ def main() -> None:
     if not program.exists():
         sys.exit(
             "error: this build of the Python package has the module, but not the program callwright\n"
-            "hint: `make python` in a clone of callwright builds a package with both"
+            "hint: `make python-program` in a clone of callwright builds a package with both"
         )
     arguments = [str(program), *sys.argv[1:]]
     if os.name == "nt":

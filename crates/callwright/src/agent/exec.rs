@@ -222,11 +222,11 @@ impl Executor {
         self.remote.as_deref().filter(|remote| remote.has(name))
     }
 
-    /// The program that a tool is run by and that is not there, as far as its path says where.
-    pub fn missing_program(&self, tool: &Tool) -> Option<PathBuf> {
+    /// The program that a tool is run by, where its path says where that is.
+    pub fn program(&self, tool: &Tool) -> Option<PathBuf> {
         let replaced = self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name);
         let exec = tool.exec.as_ref().filter(|_| !replaced)?;
-        command::path(exec).filter(|path| !path.is_file())
+        command::path(exec)
     }
 
     /// Executes calls, at most [`Executor::jobs`] at a time; the results are in the order of the calls. Calls with the

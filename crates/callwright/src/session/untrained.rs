@@ -44,7 +44,7 @@ fn listed(markers: &[String]) -> Option<(String, &'static str)> {
     })
 }
 
-/// The markers that a chat template writes between an answer and the next question.
+/// Which of the markers between two turns a model knows.
 pub(super) struct Turns {
     /// Those that the model's vocabulary lacks.
     pub missing: Vec<String>,
@@ -57,18 +57,11 @@ impl Turns {
     /// ends a turn, so there all of them end an answer.
     pub(super) fn of(engine: &dyn Engine, template: &ChatTemplate) -> Turns {
         let model = engine.model();
-        let (answer, question) = ("Answer of the first turn.", "Question of the second turn.");
-        let messages = [Message::user("Question?"), Message::assistant(answer), Message::user(question)];
-        let request = RenderRequest::default().with(|set| {
-            set.messages = &messages;
-            set.bos_token = &model.bos;
-            set.eos_token = &model.eos;
-        });
         let completes = engine.server().is_some_and(|server| server.can_begin_answer());
-        let text = (completes || knows_vocabulary(engine)).then(|| template.render(&request).ok());
-        let text = text.flatten().map(|prompt| prompt.text());
-        let between = text.as_deref().and_then(|text| text.split_once(answer)?.1.split_once(question));
-        let markers = between.map_or_else(Vec::new, |(between, _)| markers_in(between));
+        let markers = match completes || knows_vocabulary(engine) {
+            true => turn_markers(template, &model.bos, &model.eos),
+            false => Vec::new(),
+        };
         if completes {
             return Turns { missing: markers, known: true };
         }
@@ -91,6 +84,20 @@ impl Turns {
              -Instruct, -it or -chat)"
         ))
     }
+}
+
+/// The markers that a chat template writes between an answer and the next question.
+pub(crate) fn turn_markers(template: &ChatTemplate, bos: &str, eos: &str) -> Vec<String> {
+    let (answer, question) = ("Answer of the first turn.", "Question of the second turn.");
+    let messages = [Message::user("Question?"), Message::assistant(answer), Message::user(question)];
+    let request = RenderRequest::default().with(|set| {
+        set.messages = &messages;
+        set.bos_token = bos;
+        set.eos_token = eos;
+    });
+    let text = template.render(&request).ok().map(|prompt| prompt.text());
+    let between = text.as_deref().and_then(|text| text.split_once(answer)?.1.split_once(question));
+    between.map_or_else(Vec::new, |(between, _)| markers_in(between))
 }
 
 /// The texts that look like special tokens, each once. Without any, the line that names who speaks next: `User:`.
