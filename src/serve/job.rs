@@ -9,7 +9,7 @@ use callwright::engine::Token;
 use callwright::engine::sampler::Sampling;
 use callwright::message::{Body, Conversation, Message, adopt, check_asked};
 use callwright::models::{self, ModelEntry};
-use callwright::session::{Options, ToolChoice};
+use callwright::session::{ContextPolicy, Options, ToolChoice};
 use callwright::tool::Tools;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -90,6 +90,8 @@ pub(super) struct Own {
     pub select_tools: Option<usize>,
     /// See [`Options::loop_guard`].
     pub loop_guard: Option<bool>,
+    /// See [`Options::context`].
+    pub context_policy: Option<ContextPolicy>,
     /// See [`Options::explain`].
     pub explain: bool,
     /// When a stream has the arguments of a call.
@@ -326,6 +328,7 @@ impl Chat {
         options.max_thinking = own.max_thinking.or(options.max_thinking);
         options.select_tools = own.select_tools.or(options.select_tools);
         options.loop_guard = own.loop_guard.unwrap_or(options.loop_guard);
+        options.context = own.context_policy.unwrap_or(options.context);
         options.explain |= own.explain;
         options.prefill.clone_from(&self.prefill);
         options

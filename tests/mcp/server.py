@@ -98,7 +98,7 @@ def call(name, arguments):
         while True:
             write("x" * (1 << 20))
     if name == "long":
-        return text("y" * (1 << 20))
+        return text("y" * (2 << 20))
     if name == "stray":
         write("DEBUG: a line for nobody")
         return text("after a stray line")

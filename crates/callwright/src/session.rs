@@ -19,6 +19,7 @@ mod reader;
 pub(crate) mod record;
 pub(crate) mod remarks;
 mod repeats;
+mod results;
 pub(crate) mod select;
 pub mod stop;
 pub(crate) mod untrained;
@@ -41,6 +42,7 @@ use decide::Deciding;
 use jiff::Zoned;
 use prompt::{AnswerRequest, Prepared, PromptWriter};
 use record::Recording;
+use results::Reading;
 use select::{Finder, Selector};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -436,15 +438,36 @@ impl Session {
 
     /// Makes the prompt of an answer fit, and keeps it for [`Session::answer`]. Returns its number of tokens.
     pub(crate) fn prepare(&mut self, request: &AnswerRequest) -> Result<usize> {
-        let (written, _) = self.prompts.fit(&*self.engine, &mut self.recording, request)?;
+        let mut request = request.clone();
+        let (written, _) = self.prompts.fit(&*self.engine, &mut self.recording, &mut request, &self.tools)?;
         let tokens = written.tokens.len();
-        self.prompts.prepared = Some(Prepared { request: request.clone(), written });
+        self.prompts.prepared = Some(Prepared { request, written });
         Ok(tokens)
     }
 
     /// The tools of the next prompt.
     pub(crate) fn shown_tools(&self) -> Arc<Tools> {
-        self.selector.select(&self.tools, &self.messages, &self.options)
+        let shown = self.selector.select(&self.tools, &self.messages, &self.options);
+        self.prompts.with_reader(shown, &self.tools, self.engine.context_limit())
+    }
+
+    /// The name of the tool that reads results.
+    pub(crate) fn reader_name(&self) -> String {
+        results::reader_name(&self.tools)
+    }
+
+    /// What the calls of the tool that reads results come to: together at most a quarter of the context.
+    pub(crate) fn read_results(&self, calls: &[&ToolCall]) -> Vec<String> {
+        let context = self.engine.context_limit();
+        let most = context / 4 / calls.len().max(1);
+        let fits = |text: &str| {
+            let piece = Piece { text: text.to_owned(), literal: true };
+            // A token has at least a byte.
+            self.engine.tokenize(&[piece]).map_or(text.len(), |tokens| tokens.len()) <= most
+        };
+        let reader = &self.reader_name();
+        let reading = Reading { messages: &self.messages, reader, context, fits: &fits };
+        calls.iter().map(|call| reading.answer(call)).collect()
     }
 
     /// Returns what answers calls of `find_tools`, if the prompt has it.

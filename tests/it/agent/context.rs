@@ -88,7 +88,10 @@ fn what_does_not_fit_is_shortened_and_reported_and_the_conversation_stays_whole(
     assert_eq!(results, [906, 906, 906]);
     let prompt = session.prompt().unwrap().0.text();
     assert!(prompt.contains("Be brief.") && prompt.contains("What's the weather?"));
-    assert!(prompt.contains("[shortened: 200 of 906 bytes]"));
+    assert!(
+        prompt.contains("…\n[parts 1 to 2 of 3 are left out here; read_result with id 2 reads them]\n"),
+        "{prompt}"
+    );
     assert!(!prompt.contains("Tell me something."), "{prompt}");
 
     session.options_mut().context = ContextPolicy::Error;
@@ -110,7 +113,7 @@ fn a_result_that_the_context_cannot_hold_is_cut_to_what_it_can() {
     assert_eq!(outcome.status, Status::Done, "{events:?}");
     assert!(kinds(&events).contains(&"context".to_owned()));
     let used = events.iter().rfind(|event| event["type"] == "usage").unwrap()["prompt_tokens"].as_u64().unwrap();
-    assert!((2000..=3000).contains(&used), "{used} tokens of the prompt");
+    assert!((2600..=3000).contains(&used), "{used} tokens of the prompt");
 }
 
 #[test]
@@ -119,6 +122,7 @@ fn each_truncated_result_is_reported_once_and_keeps_the_notes_after_it() {
     let tool = agent.executor.function("weather", "The weather", |city: City| {
         Ok::<_, String>(format!("{}: {}", city.city, "sunny ".repeat(30_000)))
     });
+    agent.executor.max_output = 65_536;
     let both = format!("{}\n{}", weather("Rome"), weather("Oslo"));
     let mut session = small(6000, &[&both, "Sunny."]);
     session.set_tools(Tools::new([tool]).unwrap());
@@ -131,7 +135,7 @@ fn each_truncated_result_is_reported_once_and_keeps_the_notes_after_it() {
     assert_eq!(notes, reported);
     let prompt = session.prompt().unwrap().0.text();
     assert_eq!(prompt.matches("[cut: these are the first 65536 of 180006 bytes]").count(), 2, "{prompt}");
-    assert_eq!(prompt.matches(" of 65536 bytes]\n[cut: these are the first 65536").count(), 2, "{prompt}");
+    assert_eq!(prompt.matches(" sunn\n[cut: these are the first 65536").count(), 2, "{prompt}");
 }
 
 #[test]
@@ -145,7 +149,8 @@ fn notes_to_the_model_about_a_call_are_not_truncated_with_its_result() {
     let (outcome, _) = run(&mut session, &mut agent, "What's the weather?");
     assert_eq!(outcome.status, Status::Done);
     let prompt = session.prompt().unwrap().0.text();
-    assert!(prompt.contains("of 4800 bytes]\n[This call was made before and gave the same result."), "{prompt}");
+    let (_, after) = prompt.split_once(" are left out here;").unwrap();
+    assert!(after.contains("\n[This call was made before and gave the same result."), "{prompt}");
 }
 
 #[test]

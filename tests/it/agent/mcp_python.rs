@@ -94,7 +94,7 @@ fn tools_are_listed_called_and_answer_in_every_way() {
     let refused = failure(&tools, &agent, "refuse");
     assert_eq!(refused, (FailureKind::Reported, "refuse failed: not with me".to_owned()));
     let long = result(&tools, &agent, "long", "{}").unwrap();
-    assert!(long.ends_with("\n[cut: these are the first 65536 of 1048576 bytes]"), "{}", &long[long.len() - 99..]);
+    assert!(long.ends_with("\n[cut: these are the first 1048576 of 2097152 bytes]"), "{}", &long[long.len() - 99..]);
 }
 
 #[test]

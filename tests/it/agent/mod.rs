@@ -10,4 +10,5 @@ mod kill;
 mod limits;
 #[cfg(feature = "mcp")]
 mod mcp_python;
+mod results;
 pub mod run;

@@ -58,7 +58,7 @@ use std::time::Duration;
 /// Seconds that a tool may take, where it does not say.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a tool's output that are kept, where it does not say.
-pub(crate) const MAX_OUTPUT: usize = 64 << 10;
+pub(crate) const MAX_OUTPUT: usize = 1 << 20;
 
 /// A tool that gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,15 +5,16 @@ use super::ledger::Ledger;
 use super::messages;
 use super::record::Entry;
 use super::run::{OTHER_FORM, Run};
-use crate::agent::exec::{Approval, Failure, FailureKind, first_of_same, refusal};
+use crate::agent::exec::{Approval, Failure, FailureKind, Function, first_of_same, refusal};
 use crate::agent::turn::Step;
-use crate::message::ToolCall;
+use crate::message::{Arguments, ToolCall};
 use crate::session::event::{Decision, NoteKind};
 use crate::session::select::FIND_TOOLS;
 use crate::session::{ApprovalStep, Event, Note, PendingCall, ToolResult};
 use crate::session::{FinishReason, Session};
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -90,6 +91,14 @@ impl Run<'_> {
         let batch = Batch::new(calls, ran, &self.ledger, &self.session.tools);
         if let Some(finder) = self.session.finder() {
             self.agent.executor.add(FIND_TOOLS, finder);
+        }
+        let reader = self.session.reader_name();
+        let reads: Vec<&ToolCall> = batch.calls.iter().filter(|call| call.name == reader).collect();
+        if !reads.is_empty() && !self.agent.executor.repeats() {
+            let results = self.session.read_results(&reads);
+            let arguments = reads.iter().map(|call| call.arguments.clone());
+            let known: Vec<(Arguments, String)> = arguments.zip(results).collect();
+            self.agent.executor.add(reader, Known(known));
         }
         if batch.known.iter().any(Option::is_none) && self.agent.executor.is_over() {
             // The recorded run had no results yet.
@@ -267,6 +276,17 @@ impl Run<'_> {
             note.call.clone_from(&call.id);
             self.notes.push(note);
         }
+    }
+}
+
+/// Results that are known before the calls are executed, by their arguments.
+struct Known(Vec<(Arguments, String)>);
+
+impl Function for Known {
+    fn call(&self, arguments: Map<String, Value>) -> std::result::Result<String, String> {
+        let arguments = Arguments::Object(arguments);
+        let known = self.0.iter().find(|(of, _)| *of == arguments);
+        Ok(known.map(|(_, result)| result.clone()).unwrap_or_default())
     }
 }
 

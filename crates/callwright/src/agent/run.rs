@@ -121,6 +121,7 @@ impl Session {
         if let Some(fallbacks) = &mut agent.fallbacks {
             fallbacks.begin();
         }
+        self.prompts.reads = true;
         let mut run = Run::new(self, agent, limits, on_event);
         let ended = match run.drive() {
             Ok(status) => Ok(run.stop(status)),
@@ -130,6 +131,7 @@ impl Session {
             }
             Err(error) => Ok(run.fail(error)),
         };
+        self.prompts.reads = false;
         if let Some(fallbacks) = &mut agent.fallbacks {
             fallbacks.end();
         }
@@ -261,6 +263,7 @@ impl<'a> Run<'a> {
         let message = kept.next()?;
         let results: Vec<Message> = kept.collect();
         let unknown = &self.agent.unknown;
+        let reader = self.session.reader_name();
         let calls = message.tool_calls.iter().map(|call| {
             let mut state = CallState::new(call.clone());
             let begun = call.id.as_ref().is_some_and(|id| unknown.contains(id));
@@ -272,6 +275,9 @@ impl<'a> Run<'a> {
             if !open.contains(&call.id) {
                 let result = results.iter().find(|result| result.tool_call_id == call.id);
                 return state.with_result(result.map_or("", |result| &result.content));
+            }
+            if call.name == reader {
+                return state;
             }
             let problems = match call.arguments.as_object() {
                 Some(arguments) => self.session.tools.problems(&call.name, arguments),
@@ -305,6 +311,8 @@ impl<'a> Run<'a> {
             options.tool_choice = ToolChoice::Auto;
         }
         let reply = self.reply(&request, ask)?;
+        // The answer's prompt may have the tool that reads results.
+        request.tools = self.session.shown_tools();
         self.spent(None, reply.usage);
         self.notes.extend(reply.notes);
         self.finish = reply.finish_reason;
@@ -343,7 +351,7 @@ impl<'a> Run<'a> {
         let overlooked = matches!(ask, Ask::Restated | Ask::WithoutTools(Reason::Loop | Reason::AlreadyDone));
         if overlooked {
             let mut messages = request.messages.to_vec();
-            messages.push(messages::restated(&messages));
+            messages.push(messages::restated(&self.session.prompts.shown(&request.messages)));
             let mut restated = AnswerRequest { messages: messages.into(), ..request.clone() };
             // They decide about first answers.
             (restated.options.call_threshold, restated.options.no_call_below) = (None, None);
@@ -492,7 +500,7 @@ impl<'a> Run<'a> {
         if !answer.message.content.trim().is_empty() && self.finish != FinishReason::Loop {
             return;
         }
-        let summary = messages::summary(&self.session.messages);
+        let summary = messages::summary(&self.session.prompts.shown(&self.session.messages));
         if summary.is_empty() {
             self.note(NoteKind::Answer, messages::EMPTY.to_owned());
             return;

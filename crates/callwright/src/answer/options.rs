@@ -142,7 +142,7 @@ fn bad_choice(choice: &Value) -> Error {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ContextPolicy {
-    /// What the model is shown of old results is shortened, then old turns are left out; each is reported. The
+    /// What the model is shown of results is shortened, and old turns are left out; each is reported. The
     /// conversation itself stays whole.
     #[default]
     Shorten,

@@ -27,12 +27,13 @@ use std::sync::Arc;
 impl Session {
     /// Generates and parses one answer; the conversation stays as it is.
     pub fn answer(&mut self, request: &AnswerRequest, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
-        let (written, context) = self.write(request, on_event)?;
+        let mut request = request.clone();
+        let (written, context) = self.write(&mut request, on_event)?;
         let adapted: Vec<String> =
             written.adapted.iter().filter(|note| self.reported.insert((*note).clone())).cloned().collect();
         adapted.iter().for_each(|message| on_event(&Event::history(message.clone())));
 
-        let mut request = self.prompts.writer.limited(request);
+        let mut request = self.prompts.writer.limited(&request);
         let form = constrain::respond_in_format(self.format(), &request.tools, &mut request.options)?;
         let options = &request.options;
         let prompt_tail = self.prompts.writer.prompt_tail(&request, &written);
@@ -56,9 +57,13 @@ impl Session {
     }
 
     /// Writes the prompt of an answer, and reports what was done about the context.
-    fn write(&mut self, request: &AnswerRequest, on_event: &mut dyn FnMut(&Event)) -> Result<(Written, Vec<String>)> {
-        let Session { prompts, engine, recording, .. } = self;
-        let (written, mut notes) = prompts.fit(&**engine, recording, request)?;
+    fn write(
+        &mut self,
+        request: &mut AnswerRequest,
+        on_event: &mut dyn FnMut(&Event),
+    ) -> Result<(Written, Vec<String>)> {
+        let Session { prompts, engine, recording, tools, .. } = self;
+        let (written, mut notes) = prompts.fit(&**engine, recording, request, tools)?;
         notes.extend(prompts.rewritten(&**engine, request, &written));
         if let Some(selected) = self.selector.report(&request.tools, &self.tools, &self.options) {
             on_event(&Event::Selected(selected));
@@ -227,9 +232,9 @@ impl Session {
     /// # Errors
     /// Those of [`Session::respond`].
     pub fn call_probability(&mut self) -> Result<Option<CallProbability>> {
-        let request = self.request()?;
-        let Session { prompts, engine, recording, compiling, deciding, .. } = self;
-        let (written, _) = prompts.fit(&**engine, recording, &request)?;
+        let mut request = self.request()?;
+        let Session { prompts, engine, recording, compiling, deciding, tools, .. } = self;
+        let (written, _) = prompts.fit(&**engine, recording, &mut request, tools)?;
         let format = &prompts.writer.format;
         compiling.wait();
         let vocabulary = compiling.made.as_ref().map(Compiler::vocabulary);

@@ -3,19 +3,23 @@
 use super::ContextPolicy;
 use super::prompt::{AnswerRequest, Prepared, PromptWriter, Written};
 use super::record::Recording;
-use super::remarks;
+use super::results::{self, Shortened, Shortener};
 use crate::engine::{Engine, Token, common};
 use crate::message::{Arguments, Message, Role};
 use crate::setting::Setting;
+use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
+use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// To how many bytes an old result is shortened.
+/// How many bytes an old result is shortened to.
 const SHORT: usize = 200;
+/// After so many estimates of how much fits, what is left is halved.
+const ESTIMATES: usize = 6;
 /// Tools that take this part of the context are reported: a quarter.
 const LARGE: usize = 4;
 /// So few tools are not reported.
@@ -25,6 +29,10 @@ const FEW: usize = 8;
 pub(crate) struct Prompts {
     pub(super) writer: PromptWriter,
     cuts: Cuts,
+    /// Whether calls of the tool that reads results are answered.
+    pub(crate) reads: bool,
+    /// The last tools that the tool that reads results was added to, and both.
+    with_reader: RefCell<Option<(Arc<Tools>, Arc<Tools>)>>,
     /// The prompt of the next answer, if it is known.
     pub(super) prepared: Option<Prepared>,
     /// The last answer's prompt.
@@ -40,15 +48,8 @@ pub(crate) struct Prompts {
 /// Once something is left out it stays out: the prompt would otherwise change in the middle at every turn.
 #[derive(Debug, Default, Clone)]
 struct Cuts {
-    /// How many bytes are left of a result.
-    results: BTreeMap<usize, usize>,
+    results: BTreeMap<usize, Shortened>,
     dropped: BTreeSet<usize>,
-}
-
-/// Something that was cut: which messages, and the note about it.
-struct Cut {
-    range: Range<usize>,
-    note: String,
 }
 
 /// The messages that a prompt shows.
@@ -73,6 +74,8 @@ impl Prompts {
         Prompts {
             writer,
             cuts: Cuts::default(),
+            reads: false,
+            with_reader: RefCell::default(),
             prepared: None,
             last: Last::default(),
             rewriting_reported: false,
@@ -91,49 +94,179 @@ impl Prompts {
         self.cuts = Cuts::default();
     }
 
+    /// The messages as the model is shown them.
+    pub(crate) fn shown(&self, messages: &Arc<Vec<Message>>) -> Arc<Vec<Message>> {
+        self.cuts.shown(Arc::clone(messages)).messages
+    }
+
+    /// Adds the tool that reads results to the tools of a prompt in which some are shortened, if its calls are answered. `all`
+    /// are the tools that there are, the same each time.
+    pub(super) fn with_reader(&self, shown: Arc<Tools>, all: &Tools, context: usize) -> Arc<Tools> {
+        if !self.reads || self.cuts.results.is_empty() || !results::has_room(context) {
+            return shown;
+        }
+        let name = results::reader_name(all);
+        if shown.get(&name).is_some() {
+            return shown;
+        }
+        let mut last = self.with_reader.borrow_mut();
+        match &*last {
+            Some((without, with)) if Arc::ptr_eq(without, &shown) => Arc::clone(with),
+            _ => {
+                // They were read before, and the name is free.
+                let with = Tools::new(shown.iter().cloned().chain([results::reader(&name)])).unwrap_or_default();
+                let with = Arc::new(with);
+                *last = Some((shown, Arc::clone(&with)));
+                with
+            }
+        }
+    }
+
     /// Writes the prompt of an answer: the conversation without what was cut, with ids that the template takes.
     pub(super) fn write(&self, engine: &dyn Engine, request: &AnswerRequest) -> Result<Written> {
         let messages = self.writer.with_other_ids(request).map_or_else(|| Arc::clone(&request.messages), Arc::new);
         self.writer.write(engine, request, self.cuts.shown(messages))
     }
 
-    /// The prompt of an answer, cut where that is needed and allowed, and what was cut in words.
+    /// The prompt of an answer, cut where that is needed and allowed, and what was cut in words. The request gets the tool that
+    /// reads results where some are shortened; `tools` are all that there are.
     pub(super) fn fit(
         &mut self,
         engine: &dyn Engine,
         recording: &mut Recording,
-        request: &AnswerRequest,
+        request: &mut AnswerRequest,
+        tools: &Tools,
     ) -> Result<(Written, Vec<String>)> {
         let limit = engine.context_limit();
         // A large limit of tokens is not a wish: a quarter of the context is room enough.
-        let room = request.options.max_tokens.min(limit / 4).max(1);
+        let answer = request.options.max_tokens.min(limit / 4).max(1);
         let before = self.cuts.clone();
-        let mut cuts: Vec<Cut> = Vec::new();
-        let mut prepared = self.prepared.take().and_then(|prepared| prepared.of(request));
-        loop {
-            let written = match prepared.take() {
-                Some(written) => written,
-                None => self.write(engine, request)?,
-            };
-            let tokens = written.tokens.len();
-            let cut = tokens + room > limit && request.options.context == ContextPolicy::Shorten;
-            let cut = if cut { self.cuts.cut(&request.messages, tokens + room - limit, limit) } else { None };
-            if cut.is_some() || tokens >= limit {
-                recording.measured(&written.text, tokens)?;
+        let written = match self.prepared.take().and_then(|prepared| prepared.of(request)) {
+            Some(written) => written,
+            None => self.write(engine, request)?,
+        };
+        let mut fitting = Fitting { engine, recording, request, tools, most: limit.saturating_sub(answer), written };
+        let mut turns = Vec::new();
+        if !fitting.fits() && fitting.request.options.context == ContextPolicy::Shorten {
+            turns = self.cut(&mut fitting, &before)?;
+        }
+        let Fitting { recording, request, written, .. } = fitting;
+        let tokens = written.tokens.len();
+        if tokens >= limit {
+            recording.measured(&written.text, tokens)?;
+            let shown = std::mem::replace(&mut self.cuts, before).shown(Arc::clone(&request.messages));
+            return Err(overflow(&self.writer, engine, request, &shown, tokens));
+        }
+        let notes = self.cuts.notes(&before, &request.messages, turns);
+        Ok((written, notes))
+    }
+
+    /// Leaves out of a prompt what does not fit: most of old results, of the last results what is more than half of the context,
+    /// whole old turns, and more of the last results. Returns the turns.
+    fn cut(&mut self, fitting: &mut Fitting<'_>, before: &Cuts) -> Result<Vec<Range<usize>>> {
+        let messages = Arc::clone(&fitting.request.messages);
+        let limit = fitting.engine.context_limit();
+        let reads = self.reads && results::has_room(limit);
+        let mut shortener = Shortener::new(&messages, limit, reads.then(|| results::reader_name(fitting.tools)));
+        let question = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+        let last_calls = messages.iter().rposition(|message| !message.tool_calls.is_empty()).unwrap_or(0);
+        let is_result = |index: &usize| messages[*index].role == Role::Tool;
+        for index in (0..last_calls).filter(is_result) {
+            let shown = before.length(&messages, index);
+            if shown > SHORT * 2
+                && !self.cuts.dropped.contains(&index)
+                && self.cuts.shorten(&mut shortener, index, SHORT)
+            {
+                self.write_again(fitting)?;
             }
-            match cut {
-                Some(cut) => {
-                    // If a message is cut twice, report only the last cut.
-                    cuts.retain(|before| before.range.end <= cut.range.start || cut.range.end <= before.range.start);
-                    cuts.push(cut);
-                }
-                None if tokens >= limit => {
-                    self.cuts = before;
-                    return Err(overflow(&self.writer, engine, request, tokens));
-                }
-                None => return Ok((written, cuts.into_iter().map(|cut| cut.note).collect())),
+            if fitting.fits() {
+                return Ok(Vec::new());
             }
         }
+        let results = (last_calls..messages.len()).filter(is_result);
+        let mut last =
+            LastResults { shortener, longest: results.map(|index| (index, before.length(&messages, index))).collect() };
+        // In the bytes that its tokens have.
+        let half = limit * fitting.written.text.len() / (2 * fitting.written.tokens.len().max(1));
+        let share = (half / last.longest.len().max(1)).max(SHORT);
+        let mut level = last.most();
+        if level > share {
+            level = share;
+            last.shorten(&mut self.cuts, level);
+            self.write_again(fitting)?;
+        }
+        let mut turns = Vec::new();
+        while !fitting.fits()
+            && let Some(range) = self.cuts.oldest_turn(&messages, question, last_calls)
+        {
+            self.cuts.dropped.extend(range.clone().filter(|&index| messages[index].role != Role::System));
+            turns.push(range);
+            self.write_again(fitting)?;
+        }
+        if !fitting.fits() || level < last.most() {
+            self.fill(fitting, &mut last, level)?;
+        }
+        Ok(turns)
+    }
+
+    /// Shows as much of the last results as fits. The prompt has at most `level` bytes of each now.
+    fn fill(&mut self, fitting: &mut Fitting<'_>, last: &mut LastResults<'_>, mut level: usize) -> Result<()> {
+        // The highest level that fits, and the lowest that does not.
+        let (mut low, mut high) = (SHORT, last.most() + 1);
+        // What they show, and the prompt of the one that fits.
+        let (mut at_low, mut at_high, mut fitted) = (None, None, None);
+        let mut measured = 0;
+        loop {
+            measured += 1;
+            let fits = fitting.fits();
+            let shown = Some(self.cuts.results.clone());
+            let mut estimate = Some(fitting.estimate(level, last.longest.len())).filter(|_| measured <= ESTIMATES);
+            match fits {
+                true => (low, at_low) = (level, shown),
+                false => (high, at_high) = (level, shown),
+            }
+            // The next level that shows something else.
+            while low + 1 < high {
+                let is_between = |level: &usize| (low + 1..high).contains(level);
+                level = estimate.take().filter(is_between).unwrap_or(low + (high - low) / 2);
+                last.shorten(&mut self.cuts, level);
+                let shown = Some(&self.cuts.results);
+                if shown == at_low.as_ref() {
+                    low = level;
+                } else if shown == at_high.as_ref() {
+                    high = level;
+                } else {
+                    break;
+                }
+            }
+            if low + 1 >= high {
+                break;
+            }
+            let written = self.write_again(fitting)?;
+            if fits {
+                fitted = Some(written);
+            }
+        }
+        match at_low {
+            None => {
+                last.shorten(&mut self.cuts, SHORT);
+                self.write_again(fitting)?;
+            }
+            Some(shown) => {
+                self.cuts.results = shown;
+                if let Some(fitted) = fitted.filter(|_| !fitting.fits()) {
+                    fitting.replace(fitted)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the prompt with what is cut now, and returns the one before.
+    fn write_again(&self, fitting: &mut Fitting<'_>) -> Result<Written> {
+        let limit = fitting.engine.context_limit();
+        fitting.request.tools = self.with_reader(Arc::clone(&fitting.request.tools), fitting.tools, limit);
+        fitting.replace(self.write(fitting.engine, fitting.request)?)
     }
 
     /// Reports, once, that the chat template writes earlier messages differently than before, so that tokens which are
@@ -212,6 +345,58 @@ impl Prompts {
     }
 }
 
+/// A prompt that is to fit.
+struct Fitting<'a> {
+    engine: &'a dyn Engine,
+    recording: &'a mut Recording,
+    request: &'a mut AnswerRequest,
+    /// All tools that there are.
+    tools: &'a Tools,
+    /// At most so many tokens leave room for the answer.
+    most: usize,
+    written: Written,
+}
+
+impl Fitting<'_> {
+    fn fits(&self) -> bool {
+        self.written.tokens.len() <= self.most
+    }
+
+    /// Replaces the prompt, and returns the one before.
+    fn replace(&mut self, written: Written) -> Result<Written> {
+        self.recording.measured(&self.written.text, self.written.tokens.len())?;
+        Ok(std::mem::replace(&mut self.written, written))
+    }
+
+    /// How many bytes of each of the last results may fit, where the prompt has `level` bytes of each.
+    fn estimate(&self, level: usize, results: usize) -> usize {
+        let (bytes, tokens) = (self.written.text.len(), self.written.tokens.len().max(1));
+        let change = self.most.abs_diff(tokens) * bytes / tokens / results.max(1);
+        if self.fits() { level + change } else { level.saturating_sub(change) }
+    }
+}
+
+/// The results of the last answer's calls.
+struct LastResults<'m> {
+    shortener: Shortener<'m>,
+    /// How many bytes of each may be shown at most, by the messages' indices.
+    longest: BTreeMap<usize, usize>,
+}
+
+impl LastResults<'_> {
+    fn most(&self) -> usize {
+        self.longest.values().copied().max().unwrap_or(0)
+    }
+
+    /// Has at most so many bytes of each shown.
+    fn shorten(&mut self, cuts: &mut Cuts, level: usize) {
+        for (&index, &longest) in &self.longest {
+            cuts.results.remove(&index);
+            cuts.shorten(&mut self.shortener, index, level.min(longest));
+        }
+    }
+}
+
 impl Cuts {
     fn is_empty(&self) -> bool {
         self.results.is_empty() && self.dropped.is_empty()
@@ -225,58 +410,49 @@ impl Cuts {
         let places: Vec<usize> = (0..messages.len()).filter(|index| !self.dropped.contains(index)).collect();
         let shown = places.iter().map(|index| {
             let mut message = messages[*index].clone();
-            if let Some(most) = self.results.get(index) {
-                message.content = shortened(&message.content, *most);
+            if let Some(cut) = self.results.get(index) {
+                message.content.clone_from(&cut.content);
             }
             message
         });
         Shown { messages: Arc::new(shown.collect()), places }
     }
 
-    /// Leaves one more thing out, and says what: an old result, the last results as far as they are very long, whole
-    /// old turns, and the last results again. The prompt has `excess` tokens too many for a context of `limit`.
-    fn cut(&mut self, messages: &[Message], excess: usize, limit: usize) -> Option<Cut> {
-        let question = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
-        let last_calls = messages.iter().rposition(|message| !message.tool_calls.is_empty()).unwrap_or(0);
-        let kept = |index: usize| self.results.get(&index).copied().unwrap_or(usize::MAX);
-        let length = |index: usize| messages[index].content.len().min(kept(index));
-        let results =
-            (0..messages.len()).filter(|&index| messages[index].role == Role::Tool && !self.dropped.contains(&index));
-        let old = results.clone().filter(|&index| index < last_calls && length(index) > SHORT + SHORT / 2);
-        if let Some(index) = old.clone().next() {
-            return Some(self.shorten(messages, index, SHORT));
-        }
-        // Tokens are about four bytes, at least one.
-        let longest = results.filter(|&index| index >= last_calls).max_by_key(|&index| length(index));
-        let long = longest.filter(|&index| length(index) > limit * 2);
-        if let Some(index) = long {
-            let most = length(index) / 2;
-            return Some(self.shorten(messages, index, most));
-        }
-        if let Some(range) = self.oldest_turn(messages, question, last_calls) {
-            let note = format!(
-                "messages[{}] to messages[{}] are not shown to the model any more: the prompt would not fit",
-                range.start,
-                range.end - 1
-            );
-            let dropped = range.clone().filter(|&index| messages[index].role != Role::System);
-            self.dropped.extend(dropped);
-            return Some(Cut { range, note });
-        }
-        let index = longest.filter(|&index| length(index) > SHORT)?;
-        let most = length(index).saturating_sub(excess.max(length(index) / 8)).max(SHORT);
-        Some(self.shorten(messages, index, most))
+    /// How many bytes of a result are shown at most.
+    fn length(&self, messages: &[Message], index: usize) -> usize {
+        self.results.get(&index).map_or(messages[index].content.len(), |cut| cut.most)
     }
 
-    fn shorten(&mut self, messages: &[Message], index: usize, most: usize) -> Cut {
-        self.results.insert(index, most);
-        let message = &messages[index];
-        let name = message.name.as_deref().unwrap_or("a tool");
-        let bytes = parts(&message.content).0.len();
-        let note = format!(
-            "the result of {name} in messages[{index}] is shown to the model up to byte {most} of {bytes}: the prompt would not fit"
-        );
-        Cut { range: index..index + 1, note }
+    /// Has at most so many bytes of a result shown. Returns whether that is less than all.
+    fn shorten(&mut self, shortener: &mut Shortener<'_>, index: usize, most: usize) -> bool {
+        let shortened = shortener.shorten(index, most);
+        let is_shorter = shortened.is_some();
+        self.results.extend(shortened.map(|shortened| (index, shortened)));
+        is_shorter
+    }
+
+    /// Says what was cut in addition to what was cut before.
+    fn notes(&self, before: &Cuts, messages: &[Message], turns: Vec<Range<usize>>) -> Vec<String> {
+        let is_new = |(index, cut): &(&usize, &Shortened)| {
+            !self.dropped.contains(index) && before.results.get(index).is_none_or(|before| before != *cut)
+        };
+        let results = self.results.iter().filter(is_new).map(|(&index, Shortened { left_out, .. })| {
+            let name = messages[index].name.as_deref().unwrap_or("a tool");
+            let note = format!(
+                "the model is not shown {left_out} of the result of {name} in messages[{index}]: the prompt would not fit"
+            );
+            (index, note)
+        });
+        let turns = turns.into_iter().map(|range| {
+            let (first, last) = (range.start, range.end - 1);
+            let note = format!(
+                "messages[{first}] to messages[{last}] are not shown to the model any more: the prompt would not fit"
+            );
+            (first, note)
+        });
+        let mut notes: Vec<(usize, String)> = results.chain(turns).collect();
+        notes.sort();
+        notes.into_iter().map(|(_, note)| note).collect()
     }
 
     /// The oldest turn that can go: a question with all that came of it, or in the current turn calls with results.
@@ -293,9 +469,17 @@ impl Cuts {
     }
 }
 
-/// The error that the prompt does not fit, with what takes its tokens.
-fn overflow(writer: &PromptWriter, engine: &dyn Engine, request: &AnswerRequest, tokens: usize) -> Error {
+/// The error that the prompt does not fit, with what takes its tokens of what it shows.
+fn overflow(
+    writer: &PromptWriter,
+    engine: &dyn Engine,
+    request: &AnswerRequest,
+    shown: &Shown,
+    tokens: usize,
+) -> Error {
     let limit = engine.context_limit();
+    let messages = &shown.messages;
+    let request = AnswerRequest { messages: Arc::clone(messages), ..request.clone() };
     // Each part is what the prompt is shorter by without it; a template may refuse to do without.
     let without = |less: AnswerRequest| {
         let shown = Shown { messages: Arc::clone(&less.messages), places: Vec::new() };
@@ -304,7 +488,7 @@ fn overflow(writer: &PromptWriter, engine: &dyn Engine, request: &AnswerRequest,
     };
     let with_messages = |messages: Vec<Message>| AnswerRequest { messages: Arc::new(messages), ..request.clone() };
     let (system, others): (Vec<Message>, Vec<Message>) =
-        request.messages.iter().cloned().partition(|message| message.role == Role::System);
+        messages.iter().cloned().partition(|message| message.role == Role::System);
     let question = others.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
     let recent = [system.as_slice(), &others[question..]].concat();
     let parts = [
@@ -318,19 +502,11 @@ fn overflow(writer: &PromptWriter, engine: &dyn Engine, request: &AnswerRequest,
         message += &format!(" (of these: {})", parts.join(", "));
     }
     // Among several messages, the one that takes the most.
-    let largest = (0..request.messages.len()).max_by_key(|&index| request.messages[index].content.len());
-    if let Some(index) = largest.filter(|_| request.messages.len() > 1) {
-        let mut messages = request.messages.to_vec();
-        let large = &mut messages[index];
-        let (role, name) = (large.role, large.name.clone());
-        large.content.clear();
+    if let Some((place, largest)) = largest(shown) {
+        let mut messages = messages.to_vec();
+        messages[place].content.clear();
         if let Some(taken) = without(with_messages(messages)) {
-            let whose = match (role, name) {
-                (Role::Tool, Some(name)) => format!("the result of {name}"),
-                (Role::Tool, None) => "a tool's result".to_owned(),
-                (role, _) => format!("of role {}", role.as_str()),
-            };
-            message += &format!("; the largest message is messages[{index}], {whose}, with {taken}");
+            message += &format!("; {largest} with {taken}");
         }
     }
     let hint = if limit < engine.model().context_train {
@@ -341,23 +517,18 @@ fn overflow(writer: &PromptWriter, engine: &dyn Engine, request: &AnswerRequest,
     Error::new(ErrorKind::ContextOverflow, message).hint(hint)
 }
 
-/// A result, and the remarks after it: that it was cut before, that the call was made before.
-fn parts(content: &str) -> (&str, &str) {
-    let (unremarked, _) = remarks::without_advice(content);
-    content.split_at(remarks::without_marks(unremarked).0.len())
-}
-
-/// The beginning of a result, marked; the remarks after the result are kept.
-fn shortened(content: &str, most: usize) -> String {
-    let (text, marks) = parts(content);
-    if text.len() <= most {
-        return content.to_owned();
-    }
-    let mut end = most;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}\n[shortened: {end} of {} bytes]{marks}", &text[..end], text.len())
+/// The place of the largest of several messages, and which it is.
+pub(super) fn largest(shown: &Shown) -> Option<(usize, String)> {
+    let Shown { messages, places } = shown;
+    let place = (0..messages.len()).max_by_key(|&place| messages[place].content.len());
+    let place = place.filter(|_| messages.len() > 1)?;
+    let whose = match (messages[place].role, &messages[place].name) {
+        (Role::Tool, Some(name)) => format!("the result of {name}"),
+        (Role::Tool, None) => "a tool's result".to_owned(),
+        (role, _) => format!("of role {}", role.as_str()),
+    };
+    let index = places.get(place).unwrap_or(&place);
+    Some((place, format!("the largest message is messages[{index}], {whose},")))
 }
 
 /// A hash of messages, by which a longer conversation is recognised as their continuation.

@@ -1,10 +1,9 @@
 //! The prompt of one answer: the conversation as the chat template writes it, and how the answer begins in it.
 
-use super::context::Shown;
+use super::context::{Shown, largest};
 use super::ids::Ids;
 use super::untrained;
 use super::{ContextPolicy, Options, ToolChoice};
-use crate::Result;
 use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::constraint::Mode;
 use crate::engine::{Engine, ModelInfo, Token, check_length};
@@ -13,6 +12,7 @@ use crate::message::{Arguments, Message, Role, ToolCall};
 use crate::setting::Setting;
 use crate::template::{Adapted, ChatTemplate, ChatTemplates, Overlay, Piece, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
+use crate::{Error, Result};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -221,9 +221,9 @@ impl PromptWriter {
 
     /// Writes the prompt of an answer.
     pub(super) fn write(&self, engine: &dyn Engine, request: &AnswerRequest, shown: Shown) -> Result<Written> {
-        let Shown { messages, places } = shown;
+        let Shown { messages, places } = &shown;
         let Adapted { mut prompt, messages: adapted_messages, notes, .. } =
-            self.template_for(request).render_adapted(&self.render_request(request, &messages), &places)?;
+            self.template_for(request).render_adapted(&self.render_request(request, messages), places)?;
         let mut text = prompt.text();
         let opened = self.opens_reasoning(&text);
         let prefill = if engine.server().is_none_or(|server| server.can_begin_answer()) {
@@ -240,10 +240,15 @@ impl PromptWriter {
             prompt.pieces.extend(pieces.map(|(text, literal)| Piece { text: text.to_owned(), literal }));
         }
         if request.options.context == ContextPolicy::Error {
-            check_length(engine, text.len())?;
+            check_length(engine, text.len()).map_err(|error| {
+                let Some((place, largest)) = largest(&shown) else { return error };
+                let bytes = messages[place].content.len();
+                Error::new(error.kind(), format!("{}; {largest} with {bytes} bytes", error.message()))
+                    .hint(error.hint_text().unwrap_or_default())
+            })?;
         }
         let tokens = engine.tokenize(&prompt.pieces)?;
-        let messages = adapted_messages.map_or(messages, Arc::new);
+        let messages = adapted_messages.map_or(shown.messages, Arc::new);
         let thinking = opened && prefill.is_empty();
         Ok(Written { prompt, tokens, messages, adapted: notes, text, prefill, thinking })
     }

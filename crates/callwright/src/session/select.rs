@@ -80,13 +80,14 @@ impl Selector {
     }
 
     /// Returns what is reported of the tools in a prompt, where not all are there and others are than before.
-    pub(super) fn report(&mut self, shown: &Arc<Tools>, tools: &Tools, options: &Options) -> Option<SelectedTools> {
+    pub(super) fn report(&mut self, shown: &Tools, tools: &Tools, options: &Options) -> Option<SelectedTools> {
+        most(tools, options)?;
+        let (.., chosen) = self.last.get_mut().chosen.as_ref()?;
         // A request for one call may have other tools.
-        let own = self.last.get_mut().chosen.as_ref().is_some_and(|(.., tools)| Arc::ptr_eq(tools, shown));
-        if !own || most(tools, options).is_none() {
+        if chosen.iter().any(|tool| shown.get(&tool.name).is_none()) {
             return None;
         }
-        let selected = SelectedTools { tools: shown.iter().map(|tool| tool.name.clone()).collect(), of: tools.len() };
+        let selected = SelectedTools { tools: chosen.iter().map(|tool| tool.name.clone()).collect(), of: tools.len() };
         let new = self.reported.as_ref() != Some(&selected);
         self.reported = Some(selected.clone());
         new.then_some(selected)
