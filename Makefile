@@ -139,8 +139,8 @@ installed: program
 
 # What was packed compiles alone, without llama.cpp. The registry takes files of at most 10 MB.
 packages:
-	$(CARGO) package --locked --allow-dirty --target-dir $(TARGET)/packages -p callwright-core -p callwright -p callwright-bench \
-		-p callwright-cli --no-default-features --features callwright/hub,callwright/bundled-model
+	$(CARGO) package --locked --allow-dirty --target-dir $(TARGET)/packages -p minijinja-transformers -p callwright-core -p callwright \
+		-p callwright-bench -p callwright-cli --no-default-features --features callwright/hub,callwright/bundled-model
 	@! find $(TARGET)/packages/package -maxdepth 1 -name '*.crate' -size +10485760c | grep .
 
 release:

@@ -20,10 +20,12 @@ cp -r docs "$work/source"
 repository=$(sed -n 's/^repository = "\(http.*\)"$/\1/p' Cargo.toml)
 sed -i "s#](\.\./#](${repository}/blob/main/#g" "$work"/source/*.md
 
-RUSTDOCFLAGS="-D warnings" "$cargo" doc --quiet --release --locked --no-deps -p callwright-core -p callwright -p callwright-bench
+RUSTDOCFLAGS="-D warnings" "$cargo" doc --quiet --release --locked --no-deps -p minijinja-transformers -p callwright-core -p callwright \
+    -p callwright-bench
 printf '# API\n\n- [%s](api/%s/index.html): %s\n' callwright callwright 'the library' >"$work/source/api.md"
 printf -- '- [%s](api/%s/index.html): %s\n' callwright-core callwright_core 'chat templates, formats and the parser alone' >>"$work/source/api.md"
 printf -- '- [%s](api/%s/index.html): %s\n' callwright-bench callwright_bench 'the benchmark' >>"$work/source/api.md"
+printf -- '- [%s](api/%s/index.html): %s\n' minijinja-transformers minijinja_transformers 'rendering chat templates alone' >>"$work/source/api.md"
 echo '- [API](api.md)' >>"$work/source/SUMMARY.md"
 "$work/tools/bin/mdbook" build --dest-dir "$work/site" "$work/source"
 cp -r "$target/doc" "$work/site/api"

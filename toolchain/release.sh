@@ -48,7 +48,7 @@ cat <<TEXT
 
 Left for a person:
   git tag -s v$version && git push origin v$version     # .github/workflows/release.yml makes a draft: archives, wheels, npm package, formula
-  cargo publish -p callwright-core, then callwright, callwright-bench and callwright-cli
+  cargo publish -p minijinja-transformers, then callwright-core, callwright, callwright-bench and callwright-cli
   twine upload *.whl and npm publish *.tgz, with the files of the draft
   callwright.rb of the draft, into the tap
   the draft, published: then cargo binstall callwright-cli finds the archives

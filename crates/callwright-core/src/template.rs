@@ -16,7 +16,6 @@
 //! ```
 
 mod adapt;
-mod jinja;
 mod overlay;
 pub(crate) mod probe;
 mod reserved;
@@ -26,42 +25,34 @@ mod variants;
 
 #[doc(hidden)]
 pub use adapt::Adapted;
+pub use minijinja_transformers::OUTPUT_LIMIT;
 pub use overlay::{CallHistory, Overlay};
 pub use probe::Capabilities;
 pub use reserved::Reserved;
 pub use variants::ChatTemplates;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Location, Result};
 use crate::message::{Message, Role};
 use crate::text_file;
 use crate::tool::Tools;
 use jiff::civil::DateTime;
-use jinja::budget::{Budget, Scope};
-use jinja::desugar::Desugared;
-use minijinja::Environment;
-use minijinja::value::Value;
+use minijinja_transformers::{Placeholders, RenderOptions, Template};
 use probe::Roles;
-use reserved::{Neutraliser, Table};
+use reserved::Neutraliser;
 use serde_json::Map;
 use std::borrow::Cow;
+use std::error::Error as _;
 use std::fmt;
-use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use trials::Trials;
 use variables::CallShape;
-
-/// Maximum length of a prompt in bytes, unless [`ChatTemplate::with_output_limit`] sets another.
-pub const OUTPUT_LIMIT: usize = 64 << 20;
 
 /// A compiled chat template.
 pub struct ChatTemplate {
     name: String,
-    source: String,
-    desugared: Desugared,
-    env: Environment<'static>,
-    output_limit: usize,
+    jinja: Template,
     capabilities: OnceLock<Capabilities>,
     roles: OnceLock<Roles>,
     demanded: OnceLock<Map<String, serde_json::Value>>,
@@ -174,19 +165,9 @@ impl ChatTemplate {
     /// Compiles `source`; `name` appears in errors: the file, or another origin.
     pub fn new(name: impl Into<String>, source: impl Into<String>) -> Result<ChatTemplate> {
         let (name, source) = (name.into(), source.into());
-        let desugared = jinja::desugar::desugar(&source).map_err(|(message, offset)| {
-            let plain = Desugared::default();
-            let source = jinja::failure::Source { name: &name, text: &source, desugared: &plain };
-            source.located(Error::new(ErrorKind::Template, message), offset)
-        })?;
-        let mut env = jinja::environment::environment(desugared.uncounted);
-        let compiled = env.add_template_owned("chat", desugared.source.clone());
-        let template = ChatTemplate {
+        Ok(ChatTemplate {
+            jinja: Template::new(source.as_str()).map_err(|error| failure(error, &name, &source))?,
             name,
-            source,
-            desugared,
-            env,
-            output_limit: OUTPUT_LIMIT,
             capabilities: OnceLock::new(),
             roles: OnceLock::new(),
             demanded: OnceLock::new(),
@@ -195,22 +176,7 @@ impl ChatTemplate {
             one_call: OnceLock::new(),
             ids: OnceLock::new(),
             rendered: AtomicUsize::new(0),
-        };
-        match compiled {
-            Ok(()) => Ok(template),
-            Err(error) => Err(template.compile_error(error)),
-        }
-    }
-
-    /// The error in the original source: rewriting may change how a mistake looks.
-    fn compile_error(&self, error: minijinja::Error) -> Error {
-        let plain = Desugared::unchanged(&self.source);
-        match jinja::environment::environment(false).template_from_named_str("chat", &self.source) {
-            Err(error) => {
-                jinja::failure::Source { name: &self.name, text: &self.source, desugared: &plain }.error(error)
-            }
-            Ok(_) => self.failure(error),
-        }
+        })
     }
 
     /// Reads and compiles a file.
@@ -222,7 +188,7 @@ impl ChatTemplate {
     /// The same template with another output limit, in bytes.
     #[must_use]
     pub fn with_output_limit(mut self, bytes: usize) -> ChatTemplate {
-        self.output_limit = bytes;
+        self.jinja = self.jinja.with_output_limit(bytes);
         self
     }
 
@@ -233,7 +199,7 @@ impl ChatTemplate {
 
     /// The Jinja source.
     pub fn source(&self) -> &str {
-        &self.source
+        self.jinja.source()
     }
 
     /// Renders with exactly these variables.
@@ -246,7 +212,7 @@ impl ChatTemplate {
     /// ```
     pub fn render_vars(&self, variables: &serde_json::Value, now: Option<DateTime>) -> Result<String> {
         match variables {
-            serde_json::Value::Object(map) => self.evaluate(map, now, Table::default()),
+            serde_json::Value::Object(map) => self.evaluate(map, now, Placeholders::default()),
             other => {
                 let message = format!("the variables are {}; expected an object", crate::json::kind(other));
                 Err(Error::new(ErrorKind::Template, message))
@@ -265,10 +231,8 @@ impl ChatTemplate {
     /// as in transformers, and writes what it can: see [`ChatTemplate::capabilities`].
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
         let nothing = Reserved::default();
-        let sources = [
-            self.source.as_str(),
-            request.overlay.and_then(|overlay| overlay.section).map_or("", |section| section.source.as_str()),
-        ];
+        let sources =
+            [self.source(), request.overlay.and_then(|overlay| overlay.section).map_or("", |section| section.source())];
         let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &sources);
         let has_calls = request.messages.iter().any(|message| !message.tool_calls.is_empty());
         let shape = match request.overlay {
@@ -283,36 +247,37 @@ impl ChatTemplate {
             .collect();
         let mut tools =
             request.tools.filter(|tools| !tools.is_empty()).map(|tools| neutraliser.outside(&tools.for_model()));
-        let table = neutraliser.table();
+        let placeholders = neutraliser.placeholders();
         if let Some(overlay) = &request.overlay {
             let section = match overlay.section.and_then(|section| Some((section, tools.take()?))) {
-                Some((section, tools)) => section.section(request, tools, table.clone())?,
+                Some((section, tools)) => section.section(request, tools, placeholders.clone())?,
                 None => String::new(),
             };
             messages = overlay.write(messages, &section, *self.roles.get_or_init(|| probe::roles(self)));
         }
         let mut variables = variables::variables(request, &messages, tools, shape);
-        let text = match self.evaluate(&variables, request.now, table.clone()) {
-            Err(error) if !jinja::failure::is_bound(&error) => {
+        let text = match self.evaluate(&variables, request.now, placeholders.clone()) {
+            Err(error) if !is_bound(&error) => {
                 let supplied = self.supply(&mut variables, request.now);
                 let listed = self.list_no_tools(&mut variables);
                 match supplied || listed {
                     true => self
-                        .evaluate(&variables, request.now, table.clone())
+                        .evaluate(&variables, request.now, placeholders.clone())
                         .map_err(|again| if supplied { again } else { error })?,
                     false => return Err(error),
                 }
             }
             result => result?,
         };
-        let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
+        let pieces =
+            reserved::cut(text, &placeholders).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
         Ok(Prompt { pieces })
     }
 
     /// Adds the variables without which the template fails, where their names say what they are; true if there are any.
     fn supply(&self, variables: &mut Map<String, serde_json::Value>, now: Option<DateTime>) -> bool {
         let demanded = self.demanded.get_or_init(|| probe::demanded(self));
-        let Some(now) = now.or_else(|| jinja::environment::clock().ok()).filter(|_| !demanded.is_empty()) else {
+        let Some(now) = now.or_else(minijinja_transformers::local_time).filter(|_| !demanded.is_empty()) else {
             return false;
         };
         let tools = variables.get("tools").cloned().unwrap_or_default();
@@ -333,17 +298,12 @@ impl ChatTemplate {
 
     /// The variables that the template reads and nothing sets, apart from these.
     pub(crate) fn unset(&self, given: &Map<String, serde_json::Value>) -> Vec<String> {
-        let known = probe::known_variables(self);
         let demanded = self.demanded.get_or_init(|| probe::demanded(self));
         let is_set = |name: &String| {
             let supplied = || variables::demanded(name, &serde_json::Value::Null, false, DateTime::default()).is_some();
-            known(name) || given.contains_key(name) || demanded.contains_key(name) && supplied()
+            given.contains_key(name) || demanded.contains_key(name) && supplied()
         };
-        let Ok(compiled) = self.env.get_template("chat") else { return Vec::new() };
-        let mut unset: Vec<String> =
-            compiled.undeclared_variables(false).into_iter().filter(|name| !is_set(name)).collect();
-        unset.sort();
-        unset
+        probe::missing_variables(self).into_iter().filter(|name| !is_set(name)).collect()
     }
 
     /// Renders something as a trial.
@@ -364,11 +324,16 @@ impl ChatTemplate {
     }
 
     /// Renders this template as the tool section of a format.
-    fn section(&self, request: &RenderRequest<'_>, tools: serde_json::Value, table: Table) -> Result<String> {
+    fn section(
+        &self,
+        request: &RenderRequest<'_>,
+        tools: serde_json::Value,
+        placeholders: Placeholders,
+    ) -> Result<String> {
         let mut variables = Map::new();
         variables.insert("tools".into(), tools);
         variables.extend(request.variables.clone());
-        self.evaluate(&variables, request.now, table)
+        self.evaluate(&variables, request.now, placeholders)
     }
 
     /// How often the template was rendered.
@@ -382,55 +347,39 @@ impl ChatTemplate {
         &self,
         variables: &Map<String, serde_json::Value>,
         now: Option<DateTime>,
-        table: Table,
+        placeholders: Placeholders,
     ) -> Result<String> {
         self.rendered.fetch_add(1, Ordering::Relaxed);
-        let template = self.env.get_template("chat").map_err(|error| self.failure(error))?;
-        let items = variables.values().filter_map(|value| value.as_array()).map(Vec::len).sum();
-        let scope = Arc::new(Scope { budget: Budget::new(self.output_limit, items), now, table });
-        let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
-        let context: Value =
-            entries.chain([(jinja::budget::SCOPE.to_owned(), Value::from_dyn_object(Arc::clone(&scope)))]).collect();
-        let mut output = Output { bytes: Vec::new(), limit: self.output_limit };
-        let rendered = template.render_captured_to(context, &mut output);
-        let rendered = match scope.budget.lateness() {
-            // The output of loops that were stopped early is not used.
-            Some(late) => Err(rendered.err().filter(|error| error.detail() == late.detail()).unwrap_or(late)),
-            None => rendered.map(drop),
-        };
-        rendered.map_err(|error| self.failure(error))?;
-        // Templates write only text, so this is lossless.
-        Ok(String::from_utf8(output.bytes)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        let rendered = self.jinja.render_with(variables, RenderOptions { now, placeholders });
+        rendered.map_err(|error| failure(error, &self.name, self.source()))
     }
+}
 
-    fn failure(&self, error: minijinja::Error) -> Error {
-        jinja::failure::Source { name: &self.name, text: &self.source, desugared: &self.desugared }.error(error)
+/// An error of a template as the library's own: with the template's name, and the line that it points at.
+fn failure(error: minijinja_transformers::Error, name: &str, source: &str) -> Error {
+    let converted = Error::new(ErrorKind::Template, error.message);
+    let converted = match error.offset {
+        Some(offset) => converted.marked(source, offset..offset).in_file(name),
+        None => converted.at(Location::file(name)),
+    };
+    let converted = match error.hint {
+        Some(hint) => converted.hint(hint),
+        None => converted,
+    };
+    match error.source {
+        Some(source) => converted.caused_by(source),
+        None => converted,
     }
+}
+
+/// Whether a rendering ended at a limit, so that another one will too.
+fn is_bound(error: &Error) -> bool {
+    let kind = error.source().and_then(|cause| cause.downcast_ref()).map(minijinja_transformers::ErrorKind::of);
+    kind == Some(minijinja_transformers::ErrorKind::Limit)
 }
 
 impl fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChatTemplate").field("name", &self.name).field("source", &self.source).finish_non_exhaustive()
-    }
-}
-
-/// Output that stops the template when it is too long.
-struct Output {
-    bytes: Vec<u8>,
-    limit: usize,
-}
-
-impl io::Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > self.limit {
-            return Err(io::Error::other(jinja::budget::TooLong { limit: self.limit }));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        f.debug_struct("ChatTemplate").field("name", &self.name).field("source", &self.source()).finish_non_exhaustive()
     }
 }

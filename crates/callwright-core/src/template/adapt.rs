@@ -12,8 +12,7 @@ mod words;
 
 pub(super) use sentinel::Runs;
 
-use super::jinja::failure;
-use super::{ChatTemplate, Prompt, RenderRequest};
+use super::{ChatTemplate, Prompt, RenderRequest, is_bound};
 use crate::error::Result;
 use crate::message::{
     Arguments, Message, Placed, Role, ToolCall, are_in_call_order, check_answered, complete, in_call_order,
@@ -51,7 +50,7 @@ impl Fit {
 
     /// Returns whether no step can improve it.
     fn is_final(&self) -> bool {
-        self.loss() == 0 || self.came.as_ref().is_err_and(failure::is_bound)
+        self.loss() == 0 || self.came.as_ref().is_err_and(is_bound)
     }
 }
 

@@ -206,9 +206,7 @@ pub(super) fn demanded(template: &ChatTemplate) -> Map<String, Value> {
     if plain(Value::Null, &Map::new()) || plain(tools(), &Map::new()) {
         return Map::new();
     }
-    let Ok(compiled) = template.env.get_template("chat") else { return Map::new() };
-    let known = known_variables(template);
-    let missing: Vec<String> = compiled.undeclared_variables(false).into_iter().filter(|name| !known(name)).collect();
+    let missing = missing_variables(template);
     let lists = missing.iter().map(|name| {
         let of_tools = variables::demanded(name, &Value::Null, true, CLOCK).is_some_and(|value| value.is_null());
         (name.clone(), if of_tools { tools() } else { json!(VARIABLE) })
@@ -217,10 +215,10 @@ pub(super) fn demanded(template: &ChatTemplate) -> Map<String, Value> {
     [lists.collect(), texts.collect()].into_iter().find(|missing| plain(tools(), missing)).unwrap_or_default()
 }
 
-/// Whether a variable is one that every template gets, or a function.
-pub(super) fn known_variables(template: &ChatTemplate) -> impl Fn(&String) -> bool {
+/// The variables that the template reads and nothing sets, apart from those that every template gets.
+pub(super) fn missing_variables(template: &ChatTemplate) -> Vec<String> {
     let given = variables(&RenderRequest::default(), &[], None, CallShape::default());
-    move |name| given.contains_key(name) || template.env.globals().any(|(global, _)| global == name)
+    template.jinja.undeclared_variables().into_iter().filter(|name| !given.contains_key(name)).collect()
 }
 
 fn shows(text: Option<String>, words: &[&str]) -> bool {

@@ -10,6 +10,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Role, ToolCall};
 use aho_corasick::{AhoCorasick, Input, MatchKind};
+use minijinja_transformers::{Placeholders, json_escapes};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -81,47 +82,32 @@ impl Reserved {
     }
 }
 
-/// The private-use characters of one rendering, and their originals.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Table {
-    first: u32,
-    originals: Vec<String>,
-}
-
-impl Table {
-    /// The original of the private-use character `c`, if it is one of this rendering.
-    pub(super) fn original(&self, c: char) -> Option<&str> {
-        let index = (c as u32).checked_sub(self.first)? as usize;
-        self.originals.get(index).map(String::as_str)
+/// Splits rendered text at reserved text: `(text, literal)`.
+pub(super) fn cut(rendered: String, placeholders: &Placeholders) -> Vec<(String, bool)> {
+    if placeholders.originals.is_empty() {
+        return vec![(rendered, false)];
     }
-
-    /// Splits rendered text at reserved text: `(text, literal)`.
-    pub(super) fn cut(&self, rendered: String) -> Vec<(String, bool)> {
-        if self.originals.is_empty() {
-            return vec![(rendered, false)];
+    let mut pieces: Vec<(String, bool)> = Vec::new();
+    let mut start = 0;
+    for (offset, c) in rendered.char_indices() {
+        let Some(original) = placeholders.original(c) else { continue };
+        if start < offset {
+            pieces.push((rendered[start..offset].to_owned(), false));
         }
-        let mut pieces: Vec<(String, bool)> = Vec::new();
-        let mut start = 0;
-        for (offset, c) in rendered.char_indices() {
-            let Some(original) = self.original(c) else { continue };
-            if start < offset {
-                pieces.push((rendered[start..offset].to_owned(), false));
-            }
-            pieces.push((original.to_owned(), true));
-            start = offset + c.len_utf8();
-        }
-        if start < rendered.len() || pieces.is_empty() {
-            pieces.push((rendered[start..].to_owned(), false));
-        }
-        pieces
+        pieces.push((original.to_owned(), true));
+        start = offset + c.len_utf8();
     }
+    if start < rendered.len() || pieces.is_empty() {
+        pieces.push((rendered[start..].to_owned(), false));
+    }
+    pieces
 }
 
 /// Replaces reserved text in the input of one rendering.
 pub(super) struct Neutraliser<'a> {
     reserved: &'a Reserved,
     indices: RefCell<HashMap<String, u32>>,
-    table: RefCell<Table>,
+    placeholders: RefCell<Placeholders>,
 }
 
 impl<'a> Neutraliser<'a> {
@@ -129,13 +115,13 @@ impl<'a> Neutraliser<'a> {
     pub(super) fn new(reserved: &'a Reserved, templates: &[&str]) -> Neutraliser<'a> {
         let highest = templates.iter().flat_map(|source| source.chars()).filter(|c| PLANE.contains(c)).max();
         let first = highest.map_or(*PLANE.start() as u32, |c| c as u32 + 1);
-        let table = Table { first, originals: Vec::new() };
-        Neutraliser { reserved, indices: RefCell::default(), table: RefCell::new(table) }
+        let placeholders = Placeholders { first, originals: Vec::new() };
+        Neutraliser { reserved, indices: RefCell::default(), placeholders: RefCell::new(placeholders) }
     }
 
     /// The meaning of all placeholders so far.
-    pub(super) fn table(&self) -> Table {
-        self.table.borrow().clone()
+    pub(super) fn placeholders(&self) -> Placeholders {
+        self.placeholders.borrow().clone()
     }
 
     /// Replaces reserved strings in a message. `calls_as_json`: its calls will be written as JSON.
@@ -212,18 +198,18 @@ impl<'a> Neutraliser<'a> {
     }
 
     fn push_placeholder(&self, out: &mut String, original: &str) {
-        let mut table = self.table.borrow_mut();
+        let mut placeholders = self.placeholders.borrow_mut();
         let mut indices = self.indices.borrow_mut();
         let index = match indices.get(original) {
             Some(&index) => index,
             None => {
-                let index = table.originals.len() as u32;
-                table.originals.push(original.to_owned());
+                let index = placeholders.originals.len() as u32;
+                placeholders.originals.push(original.to_owned());
                 indices.insert(original.to_owned(), index);
                 index
             }
         };
-        match char::from_u32(table.first + index).filter(|c| PLANE.contains(c)) {
+        match char::from_u32(placeholders.first + index).filter(|c| PLANE.contains(c)) {
             Some(placeholder) => out.push(placeholder),
             // More than 65,000 different reserved strings in one prompt: the remaining ones are dropped.
             None => out.push(char::REPLACEMENT_CHARACTER),
@@ -242,9 +228,4 @@ impl<'a> Neutraliser<'a> {
     fn object(&self, map: &Map<String, Value>, place: Place) -> Map<String, Value> {
         map.iter().map(|(key, value)| (self.text(key, place), self.value(value, place))).collect()
     }
-}
-
-/// Returns whether `text` looks different inside a JSON string.
-pub(super) fn json_escapes(text: &str) -> bool {
-    text.chars().any(|c| matches!(c, '"' | '\\') || (c as u32) < 0x20)
 }

@@ -3,9 +3,9 @@
 //! Stopping a template with endless loops takes half a second. Probing it takes dozens of small conversations, which
 //! would all end the same.
 
-use super::jinja::budget::processor_time;
-use super::jinja::failure;
+use super::is_bound;
 use crate::error::{Error, ErrorKind, Result};
+use minijinja_transformers::processor_time;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Trials {
         let taken = u64::try_from(taken.as_micros()).unwrap_or(u64::MAX);
         let spent = self.spent.fetch_add(taken, Ordering::Relaxed).saturating_add(taken);
         let why = match &result {
-            Err(error) if failure::is_bound(error) => {
+            Err(error) if is_bound(error) => {
                 let error = error.to_string();
                 format!("another conversation ended with: {}", error.lines().next().unwrap_or_default())
             }

@@ -21,11 +21,8 @@ pub(super) fn variables(
     tools: Option<Value>,
     shape: CallShape,
 ) -> Map<String, Value> {
-    let mut variables = Map::new();
-    variables.insert("messages".into(), messages.iter().map(|message| message_value(message, shape)).collect());
-    variables.insert("tools".into(), tools.unwrap_or_default());
-    variables.insert("documents".into(), Value::Null);
-    variables.insert("add_generation_prompt".into(), json!(request.add_generation_prompt));
+    let messages = messages.iter().map(|message| message_value(message, shape)).collect();
+    let mut variables = minijinja_transformers::variables(messages, tools, request.add_generation_prompt);
     variables.insert("bos_token".into(), json!(request.bos_token));
     variables.insert("eos_token".into(), json!(request.eos_token));
     variables.extend(request.variables.clone());

@@ -3,7 +3,6 @@
 mod adapt;
 mod calls;
 mod choose;
-mod conformance;
 mod data;
 mod declaration;
 mod error;

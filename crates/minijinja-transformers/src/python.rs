@@ -3,15 +3,15 @@
 //! Chat templates were written for Jinja2 in Python, and their output is part of the prompt that a model was trained
 //! on: `True`, `None`, `1e-07`, `{'a': 1}`, and JSON with `", "` between its items.
 
-use super::budget::Budget;
-use super::sequences::{Range, Tuple, View};
-use crate::template::reserved::{Table, json_escapes};
+use crate::budget::Budget;
+use crate::sequences::{Range, Tuple, View};
+use crate::template::Placeholders;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt::Write;
 
 /// `str(value)`.
-pub(in crate::template) fn str(value: &Value, budget: &Budget) -> Result<String, Error> {
+pub(crate) fn str(value: &Value, budget: &Budget) -> Result<String, Error> {
     match value.as_str() {
         Some(text) => Ok(text.to_owned()),
         None => {
@@ -23,7 +23,7 @@ pub(in crate::template) fn str(value: &Value, budget: &Budget) -> Result<String,
 }
 
 /// Writes `str(value)`.
-pub(in crate::template) fn write_str(out: &mut String, value: &Value, budget: &Budget) -> Result<(), Error> {
+pub(crate) fn write_str(out: &mut String, value: &Value, budget: &Budget) -> Result<(), Error> {
     match value.kind() {
         ValueKind::Undefined => Ok(()),
         ValueKind::String => {
@@ -35,14 +35,14 @@ pub(in crate::template) fn write_str(out: &mut String, value: &Value, budget: &B
 }
 
 /// `repr(value)`.
-pub(in crate::template) fn repr(value: &Value, budget: &Budget) -> Result<String, Error> {
+pub(crate) fn repr(value: &Value, budget: &Budget) -> Result<String, Error> {
     let mut out = String::new();
     write_repr(&mut out, value, budget, 0)?;
     Ok(out)
 }
 
 /// `repr(value)` with sorted dict keys, as in `pprint`.
-pub(in crate::template) fn sorted_repr(value: &Value, budget: &Budget) -> Result<String, Error> {
+pub(crate) fn sorted_repr(value: &Value, budget: &Budget) -> Result<String, Error> {
     repr(&sorted(value, budget, 0)?, budget)
 }
 
@@ -167,10 +167,15 @@ fn quote(out: &mut String, text: &str) {
     out.push(quote);
 }
 
+/// Returns whether `text` looks different inside a JSON string.
+pub fn json_escapes(text: &str) -> bool {
+    text.chars().any(|c| matches!(c, '"' | '\\') || (c as u32) < 0x20)
+}
+
 /// `str.isprintable`. Rust's `escape_debug` uses the same categories, but escapes combining marks only at the
 /// beginning.
-pub(in crate::template) fn is_printable(c: char) -> bool {
-    // The last plane is used as placeholders for reserved text.
+pub(crate) fn is_printable(c: char) -> bool {
+    // The last plane is for placeholders.
     if c.is_ascii() || c >= '\u{100000}' {
         return !c.is_ascii_control();
     }
@@ -200,7 +205,7 @@ fn write_number(out: &mut String, value: &Value, nan: &str, infinity: &str) {
 }
 
 /// `repr` of a finite float: the shortest digits that round-trip, with an exponent outside 1e-4 to 1e16.
-pub(in crate::template) fn float(number: f64) -> String {
+pub(crate) fn float(number: f64) -> String {
     let scientific = format!("{number:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -214,7 +219,7 @@ pub(in crate::template) fn float(number: f64) -> String {
 
 /// Options of `json.dumps`.
 #[derive(Debug, Clone)]
-pub(in crate::template) struct JsonStyle {
+pub(crate) struct JsonStyle {
     pub ensure_ascii: bool,
     /// One level of indentation; `None` writes one line.
     pub indent: Option<String>,
@@ -236,13 +241,13 @@ impl Default for JsonStyle {
 }
 
 /// `json.dumps(value)`. A lazy sequence is written as a list; Python refuses it.
-pub(in crate::template) fn json(
+pub(crate) fn json(
     value: &Value,
     style: &JsonStyle,
     budget: &Budget,
-    table: &Table,
+    placeholders: &Placeholders,
 ) -> Result<String, Error> {
-    let mut writer = JsonWriter { out: String::new(), style, budget, table };
+    let mut writer = JsonWriter { out: String::new(), style, budget, placeholders };
     writer.value(value, 0)?;
     Ok(writer.out)
 }
@@ -251,7 +256,7 @@ struct JsonWriter<'a> {
     out: String,
     style: &'a JsonStyle,
     budget: &'a Budget,
-    table: &'a Table,
+    placeholders: &'a Placeholders,
 }
 
 impl JsonWriter<'_> {
@@ -308,7 +313,7 @@ impl JsonWriter<'_> {
         match key.kind() {
             ValueKind::String => Ok(key.as_str().unwrap_or_default().to_owned()),
             ValueKind::None | ValueKind::Bool | ValueKind::Number => {
-                json(key, &JsonStyle::default(), self.budget, self.table)
+                json(key, &JsonStyle::default(), self.budget, self.placeholders)
             }
             kind => Err(Error::new(ErrorKind::BadSerialization, format!("a key of type {kind} cannot be JSON"))),
         }
@@ -340,8 +345,8 @@ impl JsonWriter<'_> {
     fn string(&mut self, text: &str) {
         self.out.push('"');
         for c in text.chars() {
-            match self.table.original(c) {
-                // Escaping breaks up reserved text, which then needs no separation.
+            match self.placeholders.original(c) {
+                // Escaping breaks the original up, so that it is no markup.
                 Some(original) if json_escapes(original) => {
                     original.chars().for_each(|c| self.character(c));
                 }

@@ -2,23 +2,18 @@
 //!
 //! minijinja-contrib has most of them too. There they count bytes instead of characters, or differ for an empty string.
 
-use super::budget::{Budget, scope};
-use super::environment::helper;
-use super::format;
-use super::lists;
-use super::operators::{ITEM, Number};
-use super::python;
-use super::sequences::{Tuple, View};
+use crate::budget::{Budget, scope};
+use crate::environment::helper;
+use crate::format;
+use crate::lists;
+use crate::operators::{ITEM, Number};
+use crate::python;
+use crate::sequences::{Tuple, View};
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
 /// Calls `value.method(arguments)`.
-pub(in crate::template) fn call(
-    state: &State,
-    value: &Value,
-    method: &str,
-    arguments: &[Value],
-) -> Result<Value, Error> {
+pub(crate) fn call(state: &State, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
     if method == helper::SLICE {
         return lists::slice(value, arguments);
     }
@@ -415,7 +410,7 @@ fn white_space(c: char) -> bool {
 }
 
 /// `str.strip` and its one-sided forms.
-pub(in crate::template) fn strip<'a>(text: &'a str, characters: Option<&str>, left: bool, right: bool) -> &'a str {
+pub(crate) fn strip<'a>(text: &'a str, characters: Option<&str>, left: bool, right: bool) -> &'a str {
     let matches = |c: char| characters.map_or_else(|| white_space(c), |set| set.contains(c));
     let text = if left { text.trim_start_matches(matches) } else { text };
     if right { text.trim_end_matches(matches) } else { text }
@@ -456,7 +451,7 @@ fn split_white_space(text: &str, limit: Option<usize>, from_right: bool) -> Vec<
     parts
 }
 
-pub(in crate::template) fn split_lines(text: &str, keep: bool) -> Vec<&str> {
+pub(crate) fn split_lines(text: &str, keep: bool) -> Vec<&str> {
     let breaks = |c: char| {
         matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
     };
@@ -496,7 +491,7 @@ fn invalid(message: &'static str) -> Error {
 }
 
 /// Keyword and positional arguments of a call.
-pub(in crate::template) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Value]), Error> {
+pub(crate) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Value]), Error> {
     match arguments.split_last() {
         Some((last, positional)) if last.is_kwargs() => Ok((Kwargs::try_from(last.clone())?, positional)),
         _ => Ok((Kwargs::from_iter(std::iter::empty::<(&str, Value)>()), arguments)),
@@ -504,19 +499,19 @@ pub(in crate::template) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Va
 }
 
 /// The arguments of a filter, each by position or name.
-pub(in crate::template) struct Arguments<'a> {
+pub(crate) struct Arguments<'a> {
     positional: &'a [Value],
     named: Kwargs,
 }
 
 impl<'a> Arguments<'a> {
-    pub(in crate::template) fn new(arguments: &'a [Value]) -> Result<Arguments<'a>, Error> {
+    pub(crate) fn new(arguments: &'a [Value]) -> Result<Arguments<'a>, Error> {
         let (named, positional) = keywords(arguments)?;
         Ok(Arguments { positional, named })
     }
 
     /// The next argument.
-    pub(in crate::template) fn take(&mut self, name: &str) -> Result<Option<Value>, Error> {
+    pub(crate) fn take(&mut self, name: &str) -> Result<Option<Value>, Error> {
         match self.positional.split_first() {
             Some((first, rest)) => {
                 self.positional = rest;
@@ -527,20 +522,20 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    pub(in crate::template) fn flag(&mut self, name: &str) -> Result<bool, Error> {
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Error> {
         Ok(self.take(name)?.is_some_and(|value| value.is_true()))
     }
 
-    pub(in crate::template) fn text(&mut self, name: &str) -> Result<Option<String>, Error> {
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, Error> {
         Ok(self.take(name)?.filter(|value| !value.is_none()).map(|value| value.to_string()))
     }
 
-    pub(in crate::template) fn size(&mut self, name: &str) -> Result<Option<usize>, Error> {
+    pub(crate) fn size(&mut self, name: &str) -> Result<Option<usize>, Error> {
         self.take(name)?.filter(|value| !value.is_none()).map(usize::try_from).transpose()
     }
 
     /// Fails if there are more arguments.
-    pub(in crate::template) fn end(self) -> Result<(), Error> {
+    pub(crate) fn end(self) -> Result<(), Error> {
         if self.positional.is_empty() {
             self.named.assert_all_used()
         } else {

@@ -1,9 +1,9 @@
 //! Python's two format notations: `"%05.1f" % x` and `"{:>8}".format(x)`.
 
-use super::budget::Budget;
-use super::operators::{Number, type_name};
-use super::python;
-use super::sequences::Tuple;
+use crate::budget::Budget;
+use crate::operators::{Number, type_name};
+use crate::python;
+use crate::sequences::Tuple;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::borrow::Cow;
@@ -236,7 +236,7 @@ fn converted(value: &Value, conversion: char, budget: &Budget) -> Result<String,
 }
 
 /// `format % values`: a tuple holds all values, a dict is used for lookups, anything else is the only value.
-pub(in crate::template) fn printf(format: &str, values: &Value, budget: &Budget) -> Result<String, Error> {
+pub(crate) fn printf(format: &str, values: &Value, budget: &Budget) -> Result<String, Error> {
     let tuple = values.downcast_object_ref::<Tuple>();
     let mut left = match tuple {
         Some(tuple) => tuple.items.iter(),
@@ -357,12 +357,7 @@ impl Spec {
 }
 
 /// `format.format(*positional, **named)`.
-pub(in crate::template) fn braces(
-    format: &str,
-    positional: &[Value],
-    named: &Kwargs,
-    budget: &Budget,
-) -> Result<String, Error> {
+pub(crate) fn braces(format: &str, positional: &[Value], named: &Kwargs, budget: &Budget) -> Result<String, Error> {
     let mut fields = Fields { positional, named, budget, next: 0, numbered: None };
     let text = fields.fill(format, 0)?;
     named.args().for_each(|name| drop(named.get::<Value>(name)));

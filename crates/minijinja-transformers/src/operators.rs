@@ -1,30 +1,30 @@
 //! Python's operators.
 //!
 //! minijinja's own cannot be replaced, and differ: they lack `"%d" % 5`, compare any types, divide by zero, and round
-//! differently for negative numbers. [`desugar`](super::desugar) therefore writes calls of the functions here, which
+//! differently for negative numbers. [`desugar`](crate::desugar) therefore writes calls of the functions here, which
 //! also count growing values in the budget.
 
-use super::budget::{Budget, scope};
-use super::format;
-use super::python;
-use super::sequences::{Range, Tuple};
+use crate::budget::{Budget, scope};
+use crate::format;
+use crate::python;
+use crate::sequences::{Range, Tuple};
 use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// Bytes of text that cost as much to copy as an item of a list.
-pub(in crate::template) const ITEM: usize = 128;
+pub(crate) const ITEM: usize = 128;
 
 /// A Python number; `bool` is an `int`.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::template) enum Number {
+pub(crate) enum Number {
     Integer(i128),
     Float(f64),
 }
 
 impl Number {
-    pub(in crate::template) fn of(value: &Value) -> Option<Number> {
+    pub(crate) fn of(value: &Value) -> Option<Number> {
         match value.kind() {
             ValueKind::Bool => Some(Number::Integer(i128::from(value.is_true()))),
             ValueKind::Number if value.is_integer() => i128::try_from(value.clone()).ok().map(Number::Integer),
@@ -33,7 +33,7 @@ impl Number {
         }
     }
 
-    pub(in crate::template) fn as_float(self) -> f64 {
+    pub(crate) fn as_float(self) -> f64 {
         match self {
             Number::Integer(number) => number as f64,
             Number::Float(number) => number,
@@ -42,7 +42,7 @@ impl Number {
 }
 
 /// Python's name for the type of a value.
-pub(in crate::template) fn type_name(value: &Value) -> &'static str {
+pub(crate) fn type_name(value: &Value) -> &'static str {
     match value.kind() {
         ValueKind::Undefined => "Undefined",
         ValueKind::None => "NoneType",
@@ -91,7 +91,7 @@ fn fold(
 }
 
 /// `a + b - c`.
-pub(in crate::template) fn sum(state: &State, operands: Rest<Value>) -> Result<Value, Error> {
+pub(crate) fn sum(state: &State, operands: Rest<Value>) -> Result<Value, Error> {
     let budget = &scope(state)?.budget;
     if let Some(text) = texts(&operands, budget)? {
         return Ok(text);
@@ -119,7 +119,7 @@ fn texts(operands: &[Value], budget: &Budget) -> Result<Option<Value>, Error> {
     Ok(Some(operands.iter().step_by(2).filter_map(Value::as_str).collect::<String>().into()))
 }
 
-pub(in crate::template) fn add(left: &Value, right: &Value, budget: &Budget) -> Result<Value, Error> {
+pub(crate) fn add(left: &Value, right: &Value, budget: &Budget) -> Result<Value, Error> {
     if let (Some(a), Some(b)) = (left.as_str(), right.as_str()) {
         budget.check(a.len().saturating_add(b.len()))?;
         budget.copy(a.len() + b.len())?;
@@ -167,7 +167,7 @@ fn number(
 }
 
 /// `a * b / c // d % e`.
-pub(in crate::template) fn product(state: &State, operands: Rest<Value>) -> Result<Value, Error> {
+pub(crate) fn product(state: &State, operands: Rest<Value>) -> Result<Value, Error> {
     let budget = &scope(state)?.budget;
     fold(&operands, |left, operator, right| match (operator, left.as_str()) {
         ("%", Some(text)) => {
@@ -235,7 +235,7 @@ fn modulo(a: f64, b: f64) -> f64 {
 }
 
 /// `a ** b ** c`, which Jinja2 evaluates from left to right.
-pub(in crate::template) fn power(operands: Rest<Value>) -> Result<Value, Error> {
+pub(crate) fn power(operands: Rest<Value>) -> Result<Value, Error> {
     fold(&operands, |left, _, right| {
         let (Some(a), Some(b)) = (Number::of(&left), Number::of(right)) else {
             return Err(unsupported("**", &left, right));
@@ -255,7 +255,7 @@ pub(in crate::template) fn power(operands: Rest<Value>) -> Result<Value, Error> 
 }
 
 /// `a ~ b`, as text.
-pub(in crate::template) fn concatenate(state: &State, operands: Rest<Value>) -> Result<Value, Error> {
+pub(crate) fn concatenate(state: &State, operands: Rest<Value>) -> Result<Value, Error> {
     let budget = &scope(state)?.budget;
     let mut out = String::new();
     for operand in operands.iter() {
@@ -267,7 +267,7 @@ pub(in crate::template) fn concatenate(state: &State, operands: Rest<Value>) -> 
 }
 
 /// `a < b <= c`: every pair of neighbours must compare true.
-pub(in crate::template) fn compare(state: &State, operands: Rest<Value>) -> Result<bool, Error> {
+pub(crate) fn compare(state: &State, operands: Rest<Value>) -> Result<bool, Error> {
     scope(state)?;
     for step in operands.windows(3).step_by(2) {
         let (left, operator, right) = (&step[0], step[1].as_str().unwrap_or_default(), &step[2]);
@@ -292,7 +292,7 @@ pub(in crate::template) fn compare(state: &State, operands: Rest<Value>) -> Resu
 }
 
 /// The order of two values; `None` if one is NaN.
-pub(in crate::template) fn order(left: &Value, right: &Value, operator: &str) -> Result<Option<Ordering>, Error> {
+pub(crate) fn order(left: &Value, right: &Value, operator: &str) -> Result<Option<Ordering>, Error> {
     if let (Some(a), Some(b)) = (left.as_str(), right.as_str()) {
         return Ok(Some(a.cmp(b)));
     }
@@ -316,7 +316,7 @@ pub(in crate::template) fn order(left: &Value, right: &Value, operator: &str) ->
 }
 
 /// HTML's special characters, as markupsafe writes them.
-pub(in crate::template) fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -5,7 +5,7 @@
 
 use minijinja::{Environment, filters, tests};
 
-pub(in crate::template) fn register(env: &mut Environment<'_>) {
+pub(crate) fn register(env: &mut Environment<'_>) {
     env.add_filter("abs", filters::abs);
     env.add_filter("last", filters::last);
     env.add_test("undefined", tests::is_undefined);

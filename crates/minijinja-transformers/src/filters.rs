@@ -1,15 +1,15 @@
 //! Filters on lists, dicts and numbers, as in Jinja2.
 
-use super::budget::{scope, timely};
-use super::methods::Arguments;
-use super::operators::{Number, add, order, type_name};
-use super::sequences::{Generator, Tuple, pairs};
+use crate::budget::{scope, timely};
+use crate::methods::Arguments;
+use crate::operators::{Number, add, order, type_name};
+use crate::sequences::{Generator, Tuple, pairs};
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-pub(in crate::template) fn register(env: &mut Environment<'_>) {
+pub(crate) fn register(env: &mut Environment<'_>) {
     env.add_filter("items", items);
     env.add_filter("dictsort", dictsort);
     env.add_filter("groupby", groupby);
@@ -75,7 +75,7 @@ fn key(value: &Value, case_sensitive: bool) -> Value {
 }
 
 /// The value under a path such as `function.name`.
-pub(in crate::template) fn path(value: &Value, path: &str) -> Result<Value, Error> {
+pub(crate) fn path(value: &Value, path: &str) -> Result<Value, Error> {
     path.split('.').try_fold(value.clone(), |value, part| {
         part.parse::<usize>().map_or_else(|_| value.get_item(&Value::from(part)), |index| value.get_item(&index.into()))
     })

@@ -3,10 +3,9 @@
 //! Templates are untrusted. minijinja counts instructions, but not text that grows inside one instruction or a capture,
 //! so everything that creates text checks the budget first.
 
-use super::failure;
-use super::sequences::Range;
-use crate::template::reserved::Table;
-use jiff::civil::DateTime;
+use crate::error;
+use crate::sequences::Range;
+use crate::template::RenderOptions;
 use minijinja::value::{Object, Value, ValueIter, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 use std::sync::Arc;
@@ -14,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The variable that holds a rendering's [`Scope`]; templates have no reason to use it.
-pub(in crate::template) const SCOPE: &str = "__callwright";
+pub(crate) const SCOPE: &str = "__callwright";
 
 /// Maximum size of a value or the output in bytes.
 #[derive(Debug)]
-pub(in crate::template) struct Budget {
+pub(crate) struct Budget {
     limit: usize,
     levels: usize,
     captured: AtomicUsize,
@@ -45,7 +44,7 @@ const NESTING: usize = 1000;
 
 impl Budget {
     /// `items`: the number of messages and tools, each of which a template may put into a list a few times.
-    pub(in crate::template) fn new(limit: usize, items: usize) -> Budget {
+    pub(crate) fn new(limit: usize, items: usize) -> Budget {
         Budget {
             limit,
             levels: NESTING + 4 * items,
@@ -60,7 +59,7 @@ impl Budget {
     }
 
     /// Whether the rendering has exceeded its time; from then on it only fails.
-    pub(in crate::template) fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         let look = self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK);
         if look && processor_time().saturating_sub(self.began) > PATIENCE {
             self.late.store(true, Ordering::Relaxed);
@@ -69,7 +68,7 @@ impl Budget {
     }
 
     /// Fails if the rendering has exceeded its time; for each of many values that one step goes through.
-    pub(in crate::template) fn on_time(&self) -> Result<(), Error> {
+    pub(crate) fn on_time(&self) -> Result<(), Error> {
         let look = self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(8 * LOOK);
         let late = if look { self.is_late() } else { self.late.load(Ordering::Relaxed) };
         if late { Err(too_late()) } else { Ok(()) }
@@ -77,7 +76,7 @@ impl Budget {
 
     /// Counts the values in a list or dict that the template makes of others. They may share their parts, so that a
     /// short template makes more than anything can go through: minijinja compares and hashes them in one step.
-    pub(in crate::template) fn weigh(&self, value: &Value) -> Result<usize, Error> {
+    pub(crate) fn weigh(&self, value: &Value) -> Result<usize, Error> {
         let mut counting = Counting { left: VALUES, other: None, namespace: false };
         counting.count(value, 0)?;
         self.holds_namespace.fetch_or(counting.namespace, Ordering::Relaxed);
@@ -85,7 +84,7 @@ impl Budget {
     }
 
     /// The same for two lists that become one. What is added to a long one is alone counted: a loop may do that often.
-    pub(in crate::template) fn weigh_sum(&self, left: &Value, right: &Value) -> Result<(), Error> {
+    pub(crate) fn weigh_sum(&self, left: &Value, right: &Value) -> Result<(), Error> {
         let length = |list: &Value| list.len().unwrap_or(0);
         let (short, long) = if length(left) < length(right) { (left, right) } else { (right, left) };
         let weight = self.weigh(short)?;
@@ -96,12 +95,12 @@ impl Budget {
     }
 
     /// The same for a list that is repeated.
-    pub(in crate::template) fn weigh_product(&self, value: &Value, count: usize) -> Result<(), Error> {
+    pub(crate) fn weigh_product(&self, value: &Value, count: usize) -> Result<(), Error> {
         if self.weigh(value)?.saturating_mul(count) > MOST { Err(too_many()) } else { Ok(()) }
     }
 
     /// Fails if `namespace` would contain itself with `value` as a member: comparing it would never end.
-    pub(in crate::template) fn member(&self, namespace: &Value, value: &Value) -> Result<(), Error> {
+    pub(crate) fn member(&self, namespace: &Value, value: &Value) -> Result<(), Error> {
         if is_namespace(value) || self.holds_namespace.load(Ordering::Relaxed) {
             Counting { left: VALUES, other: Some(namespace), namespace: false }.count(value, 0)?;
             self.holds_namespace.store(true, Ordering::Relaxed);
@@ -110,36 +109,36 @@ impl Budget {
     }
 
     /// The error of a rendering that exceeded its time, whatever its result.
-    pub(in crate::template) fn lateness(&self) -> Option<Error> {
+    pub(crate) fn lateness(&self) -> Option<Error> {
         self.late.load(Ordering::Relaxed).then(too_late)
     }
 
     /// Fails if a single text is longer than a whole prompt may be.
-    pub(in crate::template) fn check(&self, length: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, length: usize) -> Result<(), Error> {
         if length > self.limit { Err(self.exceeded()) } else { Ok(()) }
     }
 
     /// Counts `length` bytes of created text, whether or not they reach the output.
-    pub(in crate::template) fn spend(&self, length: usize) -> Result<(), Error> {
+    pub(crate) fn spend(&self, length: usize) -> Result<(), Error> {
         let before = self.captured.fetch_add(length, Ordering::Relaxed);
         // Text may pass through a few macros before it reaches the output.
         if before.saturating_add(length) > self.limit.saturating_mul(4) { Err(self.exceeded()) } else { Ok(()) }
     }
 
     /// Counts bytes that were copied into a longer value.
-    pub(in crate::template) fn copy(&self, length: usize) -> Result<(), Error> {
+    pub(crate) fn copy(&self, length: usize) -> Result<(), Error> {
         if self.copied.fetch_add(length, Ordering::Relaxed) < COPIED {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::InvalidOperation, failure::COPIES))
+        Err(Error::new(ErrorKind::InvalidOperation, error::COPIES))
     }
 
     /// Counts levels wrapped around a value.
-    pub(in crate::template) fn nest(&self, levels: usize) -> Result<(), Error> {
+    pub(crate) fn nest(&self, levels: usize) -> Result<(), Error> {
         if self.nested.fetch_add(levels, Ordering::Relaxed) < self.levels {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::InvalidOperation, failure::NESTING))
+        Err(Error::new(ErrorKind::InvalidOperation, error::NESTING))
     }
 
     fn exceeded(&self) -> Error {
@@ -171,7 +170,7 @@ impl Counting<'_> {
         self.left = self.left.checked_sub(1).ok_or_else(too_many)?;
         let Some(object) = value.as_object() else { return Ok(()) };
         if depth > DEPTH || self.other.is_some_and(|other| minijinja::tests::is_sameas(other, value)) {
-            return Err(Error::new(ErrorKind::InvalidOperation, failure::NESTING));
+            return Err(Error::new(ErrorKind::InvalidOperation, error::NESTING));
         }
         match value.kind() {
             ValueKind::Map => {
@@ -198,16 +197,16 @@ fn is_namespace(value: &Value) -> bool {
 }
 
 fn too_many() -> Error {
-    Error::new(ErrorKind::InvalidOperation, failure::VALUES)
+    Error::new(ErrorKind::InvalidOperation, error::VALUES)
 }
 
 fn too_late() -> Error {
-    Error::new(ErrorKind::InvalidOperation, failure::TIME)
+    Error::new(ErrorKind::InvalidOperation, error::TIME)
 }
 
 /// Marks an error of the output limit.
 #[derive(Debug)]
-pub(in crate::template) struct TooLong {
+pub(crate) struct TooLong {
     pub limit: usize,
 }
 
@@ -219,37 +218,38 @@ impl std::fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// Processor time of this thread. Wall-clock time would fail good templates on a busy machine.
+/// Returns the processor time of this thread, which bounds a rendering: wall-clock time would fail good templates on a busy
+/// machine. Where there is none it is the wall-clock time, and always zero in WebAssembly outside WASI.
 #[cfg(unix)]
-pub(in crate::template) fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     use nix::time::{ClockId, clock_gettime};
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
+/// Returns the time since the first call.
 #[cfg(not(any(unix, all(target_family = "wasm", target_os = "unknown"))))]
-pub(in crate::template) fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed()
 }
 
 /// WebAssembly alone has no clock: only the number of steps bounds a template.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
-pub(in crate::template) fn processor_time() -> Duration {
+pub fn processor_time() -> Duration {
     Duration::ZERO
 }
 
 /// What filters and functions of one rendering share.
 #[derive(Debug)]
-pub(in crate::template) struct Scope {
+pub(crate) struct Scope {
     pub budget: Budget,
-    pub now: Option<DateTime>,
-    pub table: Table,
+    pub options: RenderOptions,
 }
 
 impl Object for Scope {}
 
 /// The scope of the current rendering, if it has not exceeded its time.
-pub(in crate::template) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
+pub(crate) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
     let scope = state
         .lookup(SCOPE)
         .as_ref()
@@ -263,7 +263,7 @@ pub(in crate::template) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
 
 /// The items of a value, which end if the rendering exceeds its time. Consumers of many items cannot fail themselves,
 /// so the rendering fails at the end.
-pub(in crate::template) fn timely(state: &State, value: Value) -> Result<Value, Error> {
+pub(crate) fn timely(state: &State, value: Value) -> Result<Value, Error> {
     if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::String) {
         return Ok(value);
     }

@@ -1,12 +1,12 @@
 //! Lists that minijinja does not have: Python's slices, and mutable lists.
 
-use super::sequences::{Range, Tuple};
+use crate::sequences::{Range, Tuple};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// `value[start:stop:step]`.
-pub(in crate::template) fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> {
+pub(crate) fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> {
     let (start, stop, step): (Value, Value, Option<Value>) = from_args(arguments)?;
     let bound = |value: Value| if value.is_none() { Ok(None) } else { i64::try_from(value).map(Some) };
     let (start, stop, step) = (bound(start)?, bound(stop)?, step.map_or(Ok(None), bound)?.unwrap_or(1));
@@ -59,10 +59,10 @@ fn indices(length: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> i
 ///
 /// Python's sandbox refuses this, but some publishers' templates use it, because other engines allow it.
 #[derive(Debug, Default)]
-pub(in crate::template) struct MutableList(Mutex<Vec<Value>>);
+pub(crate) struct MutableList(Mutex<Vec<Value>>);
 
 impl MutableList {
-    pub(in crate::template) fn copy_of(value: &Value) -> Result<Value, Error> {
+    pub(crate) fn copy_of(value: &Value) -> Result<Value, Error> {
         Ok(Value::from_object(MutableList(Mutex::new(value.try_iter()?.collect()))))
     }
 

@@ -1,14 +1,14 @@
 //! Filters on text, as in Jinja2.
 
-use super::budget::scope;
-use super::methods::{self, Arguments};
-use super::operators::{Number, escaped};
-use super::python;
+use crate::budget::scope;
+use crate::methods::{self, Arguments};
+use crate::operators::{Number, escaped};
+use crate::python;
 use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State};
 use std::borrow::Cow;
 
-pub(in crate::template) fn register(env: &mut Environment<'_>) {
+pub(crate) fn register(env: &mut Environment<'_>) {
     env.add_filter("e", escape);
     env.add_filter("escape", escape);
     env.add_filter("forceescape", |state: &State, value: &Value| {
@@ -201,7 +201,7 @@ fn urlencode(state: &State, value: &Value) -> Result<String, Error> {
         Ok(out)
     };
     let pairs = match value.kind() {
-        ValueKind::Map => super::sequences::pairs(value)?,
+        ValueKind::Map => crate::sequences::pairs(value)?,
         ValueKind::Seq | ValueKind::Iterable => value.try_iter()?.collect(),
         _ => return quoted(value, false),
     };

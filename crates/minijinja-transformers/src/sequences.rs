@@ -3,7 +3,7 @@
 //! In minijinja all of them are lists. They differ in how they are printed and in their truth value, and both affect
 //! the prompt.
 
-use super::operators::{Number, type_name};
+use crate::operators::{Number, type_name};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value, from_args};
 use minijinja::{Error, ErrorKind, State};
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A tuple; its items may have names, as those of `groupby` do.
 #[derive(Debug)]
-pub(in crate::template) struct Tuple {
+pub(crate) struct Tuple {
     pub items: Vec<Value>,
     names: &'static [&'static str],
 }
 
 impl Tuple {
-    pub(in crate::template) fn value(items: Vec<Value>) -> Value {
+    pub(crate) fn value(items: Vec<Value>) -> Value {
         Value::from_object(Tuple { items, names: &[] })
     }
 
     /// One group of `groupby`.
-    pub(in crate::template) fn group(grouper: Value, list: Vec<Value>) -> Value {
+    pub(crate) fn group(grouper: Value, list: Vec<Value>) -> Value {
         Value::from_object(Tuple { items: vec![grouper, Value::from(list)], names: &["grouper", "list"] })
     }
 
     /// The tuple of a literal's items.
-    pub(in crate::template) fn of(items: &Value) -> Result<Value, Error> {
+    pub(crate) fn of(items: &Value) -> Result<Value, Error> {
         Ok(Tuple::value(items.try_iter()?.collect()))
     }
 }
@@ -52,7 +52,7 @@ impl Object for Tuple {
 
 /// `range(start, stop, step)`.
 #[derive(Debug)]
-pub(in crate::template) struct Range {
+pub(crate) struct Range {
     pub start: i64,
     pub stop: i64,
     pub step: i64,
@@ -62,7 +62,7 @@ pub(in crate::template) struct Range {
 const RANGE: usize = 100_000;
 
 impl Range {
-    pub(in crate::template) fn value(arguments: &[Value]) -> Result<Value, Error> {
+    pub(crate) fn value(arguments: &[Value]) -> Result<Value, Error> {
         let number = |value: &Value| match Number::of(value) {
             Some(Number::Integer(number)) => i64::try_from(number).map_err(|_| too_long()),
             _ => Err(invalid(format!("'{}' object cannot be interpreted as an integer", type_name(value)))),
@@ -83,7 +83,7 @@ impl Range {
         Ok(Value::from_object(range))
     }
 
-    pub(in crate::template) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let (start, stop, step) = (i128::from(self.start), i128::from(self.stop), i128::from(self.step));
         let count = if step > 0 { (stop - start + step - 1) / step } else { (start - stop - step - 1) / -step };
         usize::try_from(count.max(0)).unwrap_or(usize::MAX)
@@ -94,7 +94,7 @@ impl Range {
     }
 
     /// The subrange for `indices`, which are `step` apart.
-    pub(in crate::template) fn cut(&self, mut indices: impl Iterator<Item = usize>, step: i64) -> Value {
+    pub(crate) fn cut(&self, mut indices: impl Iterator<Item = usize>, step: i64) -> Value {
         let first = indices.next();
         let count = indices.count() as i64 + i64::from(first.is_some());
         let start = self.at(first.unwrap_or(0));
@@ -119,14 +119,14 @@ impl Object for Range {
 
 /// The result of a dict's `keys`, `values` and `items`.
 #[derive(Debug)]
-pub(in crate::template) struct View {
+pub(crate) struct View {
     /// Its name in Python.
     pub name: &'static str,
     items: Vec<Value>,
 }
 
 impl View {
-    pub(in crate::template) fn value(dict: &Value, method: &str) -> Result<Value, Error> {
+    pub(crate) fn value(dict: &Value, method: &str) -> Result<Value, Error> {
         let (name, items) = match method {
             "keys" => ("dict_keys", dict.try_iter()?.collect()),
             "values" => ("dict_values", dict.try_iter()?.map(|key| dict.get_item(&key)).collect::<Result<_, Error>>()?),
@@ -137,7 +137,7 @@ impl View {
 }
 
 /// The pairs of a dict, as tuples.
-pub(in crate::template) fn pairs(dict: &Value) -> Result<Vec<Value>, Error> {
+pub(crate) fn pairs(dict: &Value) -> Result<Vec<Value>, Error> {
     dict.try_iter()?.map(|key| Ok(Tuple::value(vec![key.clone(), dict.get_item(&key)?]))).collect()
 }
 
@@ -157,10 +157,10 @@ impl Object for View {
 
 /// The result of filters that are lazy in Python. It is true even if it is empty.
 #[derive(Debug)]
-pub(in crate::template) struct Generator(Vec<Value>);
+pub(crate) struct Generator(Vec<Value>);
 
 impl Generator {
-    pub(in crate::template) fn value(items: Vec<Value>) -> Value {
+    pub(crate) fn value(items: Vec<Value>) -> Value {
         Value::from_object(Generator(items))
     }
 }
@@ -185,13 +185,13 @@ impl Object for Generator {
 
 /// The result of `cycler`: its items in turn.
 #[derive(Debug)]
-pub(in crate::template) struct Cycler {
+pub(crate) struct Cycler {
     items: Vec<Value>,
     at: AtomicUsize,
 }
 
 impl Cycler {
-    pub(in crate::template) fn value(items: Vec<Value>) -> Result<Value, Error> {
+    pub(crate) fn value(items: Vec<Value>) -> Result<Value, Error> {
         if items.is_empty() {
             return Err(invalid("cycler requires at least one item"));
         }

@@ -4,15 +4,15 @@
 //! and dicts, `tojson` as `json.dumps`, `raise_exception` and `strftime_now`. Where minijinja is more lenient than
 //! Jinja2, it also fails here: a template that tests whether something works must get the same answer.
 //!
-//! `tests/cases/templates/python-differences.tsv` lists the known remaining differences: no bytes, no methods as
+//! `tests/cases/python-differences.tsv` lists the known remaining differences: no bytes, no methods as
 //! values, no `varargs`, `urlize` and `lipsum`; a generator prints its items, where Python prints its address.
 
-use super::budget::{scope, timely};
-use super::lists::MutableList;
-use super::methods::{self, Arguments};
-use super::python;
-use super::sequences::{Cycler, Range, Tuple};
-use super::{filters, operators, provided, text_filters};
+use crate::budget::{scope, timely};
+use crate::lists::MutableList;
+use crate::methods::{self, Arguments};
+use crate::python;
+use crate::sequences::{Cycler, Range, Tuple};
+use crate::{filters, operators, provided, text_filters};
 use jiff::civil::DateTime;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
@@ -23,8 +23,8 @@ const FUEL: u64 = 5_000_000;
 /// Maximum nesting of macros, each of which takes four levels. They must fit a 2 MiB stack.
 const RECURSION: usize = 240;
 
-/// The names that [`desugar`](super::desugar) writes into a template.
-pub(in crate::template) mod helper {
+/// The names that [`desugar`](crate::desugar) writes into a template.
+pub(crate) mod helper {
     pub const ITERATE: &str = "__iterate";
     pub const SPEND: &str = "__spend";
     pub const POWER: &str = "__power";
@@ -41,7 +41,7 @@ pub(in crate::template) mod helper {
 }
 
 /// An environment without templates.
-pub(in crate::template) fn environment(uncounted: bool) -> Environment<'static> {
+pub(crate) fn environment(uncounted: bool) -> Environment<'static> {
     let mut env = Environment::empty();
     env.set_trim_blocks(true);
     env.set_lstrip_blocks(true);
@@ -129,7 +129,7 @@ fn emit(out: &mut Output, state: &State, value: &Value) -> Result<(), Error> {
 
 /// An error raised by the template with `raise_exception`.
 #[derive(Debug)]
-pub(in crate::template) struct Raised(pub String);
+pub(crate) struct Raised(pub String);
 
 impl std::fmt::Display for Raised {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -144,19 +144,16 @@ fn raise_exception(state: &State, message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
 }
 
-#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
-pub(in crate::template) fn clock() -> Result<DateTime, Error> {
-    Ok(jiff::Zoned::now().datetime())
-}
-
-#[cfg(all(target_family = "wasm", target_os = "unknown"))]
-pub(in crate::template) fn clock() -> Result<DateTime, Error> {
-    let message = "strftime_now: there is no clock here; give the time with the request (RenderRequest::now)";
-    Err(Error::new(ErrorKind::InvalidOperation, message))
+/// Returns the local time, or `None` where there is no clock: in WebAssembly outside WASI.
+pub fn local_time() -> Option<DateTime> {
+    if cfg!(all(target_family = "wasm", target_os = "unknown")) { None } else { Some(jiff::Zoned::now().datetime()) }
 }
 
 fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
-    let now = scope(state)?.now.map_or_else(clock, Ok)?;
+    let now = scope(state)?.options.now.or_else(local_time).ok_or_else(|| {
+        let message = "strftime_now: there is no clock here; give the time with the request (`now`)";
+        Error::new(ErrorKind::InvalidOperation, message)
+    })?;
     let mut out = String::new();
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('%') {
@@ -234,7 +231,7 @@ fn format_filter(state: &State, format: &Value, values: Rest<Value>) -> Result<S
             return Err(Error::new(ErrorKind::InvalidOperation, message));
         }
     };
-    super::format::printf(&format, &values, budget)
+    crate::format::printf(&format, &values, budget)
 }
 
 fn text(state: &State, value: &Value) -> Result<Value, Error> {
@@ -493,5 +490,5 @@ fn tojson(state: &State, value: &Value, arguments: Rest<Value>) -> Result<String
     }
     kwargs.assert_all_used()?;
     let scope = scope(state)?;
-    python::json(value, &style, &scope.budget, &scope.table)
+    python::json(value, &style, &scope.budget, &scope.options.placeholders)
 }

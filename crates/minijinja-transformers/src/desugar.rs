@@ -5,8 +5,8 @@
 //! and tuples are Python's, loops refuse `none`, and everything that can make a value grow uses the budget. Positions
 //! in errors are mapped back.
 
-use super::depth::Depth;
-use super::environment::helper;
+use crate::depth::Depth;
+use crate::environment::helper;
 use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
 
 /// Shorter template text is limited well enough by the number of instructions.
@@ -14,7 +14,7 @@ const LONG_TEXT: usize = 64;
 
 /// A rewritten template.
 #[derive(Debug, Clone, Default)]
-pub(in crate::template) struct Desugared {
+pub(crate) struct Desugared {
     pub source: String,
     /// Whether `{% raw %}` prevents counting long text.
     pub uncounted: bool,
@@ -24,12 +24,12 @@ pub(in crate::template) struct Desugared {
 
 impl Desugared {
     /// A template without changes.
-    pub(in crate::template) fn unchanged(source: &str) -> Desugared {
+    pub(crate) fn unchanged(source: &str) -> Desugared {
         Desugared { source: source.to_owned(), ..Desugared::default() }
     }
 
     /// The offset in the original for an offset in the rewritten source.
-    pub(in crate::template) fn original_offset(&self, offset: usize) -> usize {
+    pub(crate) fn original_offset(&self, offset: usize) -> usize {
         let mut inserted = 0;
         for (at, text) in &self.edits {
             if at + inserted >= offset {
@@ -48,7 +48,7 @@ impl Desugared {
 ///
 /// # Errors
 /// Message and offset if the template nests so deeply that compiling it would overflow the stack.
-pub(in crate::template) fn desugar(source: &str) -> Result<Desugared, (String, usize)> {
+pub(crate) fn desugar(source: &str) -> Result<Desugared, (String, usize)> {
     let whitespace = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let mut tokens = Vec::new();
     let mut depth = Depth::default();
@@ -353,11 +353,11 @@ impl Rewriter<'_> {
     }
 }
 
-pub(in crate::template) fn opens(token: &Token<'_>) -> bool {
+pub(crate) fn opens(token: &Token<'_>) -> bool {
     matches!(token, Token::ParenOpen | Token::BracketOpen | Token::BraceOpen)
 }
 
-pub(in crate::template) fn closes(token: &Token<'_>) -> bool {
+pub(crate) fn closes(token: &Token<'_>) -> bool {
     matches!(token, Token::ParenClose | Token::BracketClose | Token::BraceClose)
 }
 

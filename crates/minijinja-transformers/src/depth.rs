@@ -3,7 +3,7 @@
 //! minijinja limits brackets and blocks. Its parser, its compiler and the drop of its syntax tree also recurse for each
 //! operator, postfix and `elif`: 90 KB of chat template overflow the stack.
 
-use super::desugar::{closes, opens};
+use crate::desugar::{closes, opens};
 use minijinja::machinery::Token;
 
 /// Maximum operators, postfixes and words around one operand. They must fit a 2 MiB stack.
@@ -14,7 +14,7 @@ const BRANCHES: usize = 500;
 
 /// The open nesting while the tokens of a template are scanned.
 #[derive(Default)]
-pub(in crate::template) struct Depth {
+pub(crate) struct Depth {
     /// The number of `elif` of each open `if`.
     branches: Nested,
     /// The number of operations around the operand in each open bracket.
@@ -25,7 +25,7 @@ pub(in crate::template) struct Depth {
 
 impl Depth {
     /// Takes the next token; the error is a message about nesting.
-    pub(in crate::template) fn push(&mut self, token: &Token<'_>) -> Result<(), String> {
+    pub(crate) fn push(&mut self, token: &Token<'_>) -> Result<(), String> {
         let tag = std::mem::take(&mut self.tag);
         match token {
             Token::BlockStart | Token::VariableStart => {
