@@ -25,7 +25,7 @@ CARGO_TARGET_DIR=$work/tools "$cargo" build --quiet --release --locked --manifes
 export CARGO_TARGET_DIR=$work/target
 build=("$cargo" build --quiet --profile wasm --locked -p callwright-wasm --target wasm32-unknown-unknown)
 ! command -v rustup >/dev/null || rustup component add rust-src 2>>"$work/rustup.log" || true
-most=3100000
+most=3110000
 if ! { [ -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ] &&
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Zfmt-debug=shallow" \
         "${build[@]}" -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size; }; then
