@@ -1,8 +1,7 @@
 //! Shows on the terminal that the model reads the prompt, if that takes long.
 
-use super::say;
 use callwright::session::Session;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -51,12 +50,12 @@ impl Sign {
             }
             for turn in ['|', '/', '-', '\\'].into_iter().cycle() {
                 let read = so_far.load(Ordering::Relaxed);
-                say(format_args!("{CLEAR}{turn} Reading the prompt: {read} of {total} tokens"));
+                write(format_args!("{CLEAR}{turn} Reading the prompt: {read} of {total} tokens"));
                 if ended.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
             }
-            say(format_args!("{CLEAR}"));
+            write(format_args!("{CLEAR}"));
         };
         // Without a thread there is no sign.
         Sign { read, end: Some(end), thread: std::thread::Builder::new().spawn(draw).ok() }
@@ -69,4 +68,10 @@ impl Drop for Sign {
         // The thread only draws, so its panic does not matter.
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// Writes as it is: all of it is the program's own, and what people read elsewhere has its control characters shown.
+fn write(text: std::fmt::Arguments<'_>) {
+    let mut err = std::io::stderr();
+    let _ = err.write_fmt(text).and_then(|()| err.flush());
 }
