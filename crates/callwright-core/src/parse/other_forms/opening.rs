@@ -120,11 +120,13 @@ fn pattern() -> String {
     // Any tag, because models invent some; what follows it tells.
     let tag = format!(r"(?:[<\[]\|?[A-Za-z_]{{2,24}}\|?[>\]]{BLANK})?");
     let listed = format!(r#"(?:\{{{BLANK}"(?:{LISTS})"{BLANK}:{BLANK})?"#);
+    // Some chat templates show the example of a call with doubled braces.
+    let doubled = r"(?:\{)?";
     let json = json_call();
     // The end of a text is not known while it is generated.
     let python = format!(r"(?:\[{BLANK})?{WORD}{}", python_arguments(r"[ \t]*[\r\n,;\]`]"));
     let element = format!(r#"<(?:function|invoke|tool)(?:=|[ ]name=)"?{WORD}"?>"#);
-    format!("{BLANK}(?:{tag}{fence}{tag}(?:{listed}{json}|{element})|{fence}{python})")
+    format!("{BLANK}(?:{tag}{fence}{tag}(?:{listed}{doubled}{json}|{element})|{fence}{python})")
 }
 
 #[cfg(test)]
@@ -162,6 +164,7 @@ mod tests {
             "```json\n{\n  \"name\": \"get_weather\",\n  \"arguments\": {",
             "{\"name\": \"get_weather\", \"arguments\": {}}",
             "\n[{\"name\": \"get_weather\", \"parameters\": {",
+            "{{\"name\": \"get_weather\", \"arguments\": {",
             "{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"parameters\": {",
             "<tools>\n{\"name\": \"get_weather\", \"arguments\": {",
             "```xml\n<tools>\n{\"name\": \"get_weather\", \"arguments\": {",
