@@ -14,17 +14,12 @@ pub(super) fn jump(matcher: &mut Matcher, tokens: &Tokens, last: &[Token]) -> Ve
     // The engine considers one previous token; two are more exact.
     let all = [tokens.vocabulary.text(last), bytes.clone()].concat();
     let whole = tokens.tokenize(&all);
-    // A model may have written what the tokenizer would have joined with what follows, such as `}` before a line break.
-    let joined = whole.strip_prefix(last);
-    let following = joined.map_or_else(|| tokens.tokenize(&bytes), <[Token]>::to_vec);
+    let Some(following) = whole.strip_prefix(last) else { return forced };
     // The engine leaves out a last token that what follows may change. That never changes a token for markup, and the model
     // must not be asked to spell it: after `>` in place of `</tool_call>` it cannot know that the call has ended.
     let is_apart = |token: &Token| tokens.vocabulary.word(*token).is_some_and(|word| word.apart);
     if let Some(markup) = following.iter().rposition(is_apart) {
         return following[..=markup].to_vec();
-    }
-    if joined.is_none() {
-        return forced;
     }
     let run = up_to(tokens, &all, last.len(), all.len() - bytes.len() + tokens.vocabulary.text(&forced).len());
     if run.is_empty() { forced } else { run }
@@ -60,14 +55,13 @@ mod tests {
 
     const END: &[u8] = b"</tool_call>";
 
-    /// Bytes, `>` and `}` with a line break, and the closing tag, which is added for markup or made of merges like a word.
+    /// Bytes, `>` with a line break, and the closing tag, which is added for markup or made of merges like a word.
     fn vocabulary(apart: bool) -> Vocabulary {
         let of_bytes = Vocabulary::of_bytes();
-        let plain = |bytes: &[u8]| Word { bytes: bytes.into(), ..Word::default() };
-        let more = [plain(b">\n"), Word { apart, ..plain(END) }, plain(b"}\n")];
+        let more =
+            [Word { bytes: (*b">\n").into(), ..Word::default() }, Word { bytes: END.into(), apart, ..Word::default() }];
         let words: Vec<Word> = of_bytes.words.iter().cloned().chain(more).collect();
-        let longest: Vec<(Vec<u8>, Token)> =
-            [(END.to_vec(), Token(258)), (b">\n".to_vec(), Token(257)), (b"}\n".to_vec(), Token(259))].to_vec();
+        let longest: Vec<(Vec<u8>, Token)> = [(END.to_vec(), Token(258)), (b">\n".to_vec(), Token(257))].to_vec();
         Vocabulary::new(words, Arc::new(move |text| of_bytes.tokenize_with(text, &longest)))
     }
 
