@@ -148,8 +148,8 @@ pub struct Scope {
     pub begins: Begins,
     /// Maximum number of calls.
     pub max_calls: Option<usize>,
-    /// Whether calls follow one another, with only the format's own text between them, up to the answer's end. Otherwise the
-    /// grammar ends with the call or the section. Some white space may follow in either.
+    /// Whether calls follow one another, with only the format's own text between them, up to the answer's end.
+    /// Otherwise the grammar ends with the call or the section, and some white space.
     pub only_calls: bool,
 }
 
@@ -343,8 +343,7 @@ impl<'f> Builder<'f> {
         let next = self.repeated(&[literal(between), whole.clone()], outer - 1);
         let opened = if self.format.start.is_some() { trail(start) } else { "" };
         let rest_of_first = self.rules.sequence(&[literal(opened), payload, literal(end)]);
-        // Many models write a line break before they end their turn. Without it here, one would have to begin another call.
-        let tail = self.rules.white_space();
+        let tail = if scope.only_calls { String::new() } else { self.rules.white_space() };
         let parts = match (&self.format.section, scope.begins) {
             (None, Begins::Answer) => vec![whole, if scope.only_calls { next } else { String::new() }, tail],
             (Some(section), Begins::Answer) => {
@@ -359,7 +358,7 @@ impl<'f> Builder<'f> {
             }
             // The model omitted the section's marker and began a call, so continue with the call.
             (Some(_), Begins::Call) => vec![rest_of_first, tail],
-            (None, _) if scope.only_calls => vec![rest_of_first, next, tail],
+            (None, _) if scope.only_calls => vec![rest_of_first, next],
             (None, _) => vec![rest_of_first, tail],
         };
         Ok(self.rules.sequence(&parts))

@@ -19,8 +19,6 @@ pub struct Word {
     pub control: bool,
     /// Whether it ends the model's turn.
     pub end: bool,
-    /// Whether the tokenizer joins it with nothing around it: a token for markup, such as `</tool_call>`.
-    pub apart: bool,
 }
 
 /// All tokens of a model, and its tokenizer.
@@ -46,19 +44,14 @@ impl Vocabulary {
     /// The 256 bytes as tokens, and one that ends the turn.
     pub fn of_bytes() -> Vocabulary {
         let bytes = (0..=255u8).map(|byte| Word { bytes: [byte].into(), ..Word::default() });
-        let end = Word { bytes: (*b"<end>").into(), control: true, end: true, apart: true };
+        let end = Word { bytes: (*b"<end>").into(), control: true, end: true };
         let words = bytes.chain([end]).collect();
         Vocabulary::new(words, Arc::new(|text| text.iter().map(|&byte| Token(i32::from(byte))).collect()))
     }
 
     /// The bytes of a token; empty if it is not in the vocabulary.
     pub fn bytes(&self, token: Token) -> &[u8] {
-        self.word(token).map_or(b"", |word| &word.bytes)
-    }
-
-    /// A token's word.
-    pub(crate) fn word(&self, token: Token) -> Option<&Word> {
-        self.words.get(usize::try_from(token.0).ok()?)
+        usize::try_from(token.0).ok().and_then(|index| self.words.get(index)).map_or(b"", |word| &word.bytes)
     }
 
     /// The bytes of several tokens.

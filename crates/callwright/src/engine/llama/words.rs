@@ -86,8 +86,7 @@ impl Words {
                     attributes.contains(LlamaTokenAttr::Control) || attributes.contains(LlamaTokenAttr::Unknown);
                 let end = vocab.is_eog(token);
                 read_piece(&model, token, &mut bytes);
-                let apart = markup || attributes.contains(LlamaTokenAttr::UserDefined);
-                Word { bytes: bytes.as_slice().into(), control: markup || end, end, apart }
+                Word { bytes: bytes.as_slice().into(), control: markup || end, end }
             });
             let words = words.collect();
             let tokenize = move |text: &[u8]| {
