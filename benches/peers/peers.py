@@ -72,10 +72,25 @@ def conversation(case):
     return [message for message in case["messages"] if message["role"] != "system"]
 
 
+# BFCL names types as Python does, and a server that wants JSON Schema refuses them.
+TYPES = {"dict": "object", "float": "number", "tuple": "array"}
+
+
 def functions(case):
     """The tools of a case in OpenAI's shape."""
     wrap = lambda tool: tool if "function" in tool else {"type": "function", "function": tool}
-    return [wrap(tool) for tool in case["tools"]]
+    return [wrap(in_json_schema(tool)) for tool in case["tools"]]
+
+
+def in_json_schema(value):
+    if isinstance(value, list):
+        return [in_json_schema(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    renamed = {key: in_json_schema(item) for key, item in value.items() if item != "any" or key != "type"}
+    if isinstance(renamed.get("type"), str):
+        renamed["type"] = TYPES.get(renamed["type"], renamed["type"])
+    return renamed
 
 
 def needs_call(case):
