@@ -29,11 +29,11 @@ pub struct Template {
 pub struct RenderOptions {
     /// The time for `strftime_now`; `None` for the current time.
     pub now: Option<DateTime>,
-    /// Characters in the variables that stand for other text.
+    /// Characters in the variables that take the place of other text.
     pub placeholders: Placeholders,
 }
 
-/// Characters that stand for other text; none by default.
+/// Characters that take the place of other text; none by default.
 ///
 /// This is for text that must not act as markup, such as `<|im_end|>` in a user's message: put a character of the last plane
 /// (from U+100000 on), which nobody uses in text, in its place, and put the text back, as plain text, when the prompt is
@@ -45,12 +45,12 @@ pub struct RenderOptions {
 pub struct Placeholders {
     /// The code of the first of these characters.
     pub first: u32,
-    /// What it and the characters after it stand for.
+    /// The texts that it and the characters after it take the place of.
     pub originals: Vec<String>,
 }
 
 impl Placeholders {
-    /// The text that a character stands for, if it is one of these.
+    /// The text that a character takes the place of, if it is one of these.
     pub fn original(&self, c: char) -> Option<&str> {
         let index = (c as u32).checked_sub(self.first)? as usize;
         self.originals.get(index).map(String::as_str)
