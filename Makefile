@@ -90,8 +90,10 @@ real-models:
 test-without-llama:
 	$(CARGO) test $(PROFILE) $(WORKSPACE) --no-default-features
 
-# The library with and without its parts; then the program without them.
+# The parser alone is light; the library with and without its parts; then the program without them.
 features: setup
+	$(CARGO) run $(PROFILE) --quiet -p callwright-core --no-default-features --example parse
+	test $$($(CARGO) tree --locked -p callwright-core --no-default-features -e normal --prefix none | sed 's/ .*//' | sort -u | wc -l) -le 40
 	$(CARGO) check $(PROFILE) -p callwright-core
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features
 	set -e; for feature in hub bundled-model llama mcp remote; do \

@@ -17,6 +17,10 @@
 //! # Ok::<(), callwright_core::Error>(())
 //! ```
 
+#[cfg(feature = "validate")]
+mod checker;
+#[cfg(not(feature = "validate"))]
+#[path = "tool/unchecked.rs"]
 mod checker;
 mod effect;
 mod name;
@@ -29,6 +33,9 @@ mod relax;
 mod shape;
 mod types;
 
+#[cfg(feature = "validate")]
+#[doc(hidden)]
+pub use checker::misfits;
 pub use effect::{Effect, EffectSource, Policy};
 pub use notice::{Change, Notice};
 pub use problem::CallProblem;
@@ -149,11 +156,10 @@ impl Tool {
         if let Some(why) = schema.multiplies() {
             return Err(Error::new(ErrorKind::Tools, format!("{in_file}tool {:?}: parameters: {why}", self.name)));
         }
-        let validator = jsonschema::validator_for(standard).map_err(|error| {
-            let message = format!("{in_file}tool {:?}: {}", self.name, checker::schema_sentence(&error, "parameters"));
-            Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
+        let checker = checker::Checker::new(standard, schema.explained_levels()).map_err(|refusal| {
+            let message = format!("{in_file}tool {:?}: {}", self.name, refusal.sentence("parameters"));
+            refusal.error(message)
         })?;
-        let checker = checker::Checker::new(validator, &schema);
         Ok((schema, checker))
     }
 }
@@ -394,6 +400,7 @@ impl Tools {
     /// The problems of a call of `name` with `arguments`; empty if it is valid.
     ///
     /// A problem's `Display` is a sentence for the model that names the place in the arguments and what was expected.
+    /// Without the feature `validate`, arguments are not compared with the schema; only an unknown tool is a problem.
     pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<CallProblem> {
         let Some(index) = self.index(name) else { return vec![self.unknown(name)] };
         let Some((_, checker)) = &self.tools[index].schema else { return Vec::new() };
@@ -409,31 +416,6 @@ impl Tools {
             more: self.len().saturating_sub(LISTED),
         }
     }
-}
-
-/// The problems of a value for a schema; empty if it fits.
-///
-/// # Errors
-/// [`ErrorKind::Tools`] if the schema is invalid.
-#[doc(hidden)]
-pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
-    let read = Schema::read(schema);
-    if let Some(why) = read.multiplies() {
-        return Err(Error::new(ErrorKind::Tools, format!("the schema cannot be checked: {why}")));
-    }
-    // A schema that the newest draft rejects (a list of `items`) may be of an older draft.
-    let validator =
-        jsonschema::validator_for(schema).or_else(|error| jsonschema::draft7::new(schema).map_err(|_| error));
-    let validator = validator.map_err(|error| {
-        let message = format!("the schema is not one: {}", checker::schema_sentence(&error, "$"));
-        Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
-    })?;
-    // At the top level the message is about arguments.
-    let of_value = |problem: CallProblem| match problem.to_string() {
-        sentence if sentence.starts_with("the arguments") => sentence.replacen("the arguments", "the value", 1),
-        sentence => sentence,
-    };
-    Ok(checker::Checker::new(validator, &read).problems(value).into_iter().map(of_value).collect())
 }
 
 /// The letters and digits of a name, in lower case.

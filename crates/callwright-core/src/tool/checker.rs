@@ -1,11 +1,12 @@
 //! Whether a value fits a schema, and in words that help a small model: which argument, its value, what was expected.
 
 use super::problem::{CallProblem, SHOWN};
+use crate::error::{Error, ErrorKind, Result};
 use crate::json::shown;
 use crate::schema::Schema;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 
 /// A compiled schema that explains violations in bounded time.
@@ -21,8 +22,9 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    pub(super) fn new(validator: Validator, schema: &Schema) -> Checker {
-        Checker { validator, levels: schema.explained_levels() }
+    /// Compiles a schema in its standard form.
+    pub(super) fn new(standard: &Value, levels: Option<u32>) -> std::result::Result<Checker, Refusal> {
+        Ok(Checker { validator: jsonschema::validator_for(standard).map_err(Refusal)?, levels })
     }
 
     /// The schema violations of `value`, each once.
@@ -90,12 +92,58 @@ pub(super) fn dotted(pointer: &str) -> String {
     path
 }
 
-/// A sentence about a schema that cannot be compiled and is called `name`.
-pub(super) fn schema_sentence(error: &ValidationError<'_>, name: &str) -> String {
-    match error.kind() {
-        Kind::Referencing(source) => format!("{name}: $ref: {source}"),
-        _ => problem(error, name).to_string(),
+/// Why a schema cannot be compiled.
+pub(super) struct Refusal(ValidationError<'static>);
+
+impl Refusal {
+    /// The JSON pointer of the part that cannot be compiled.
+    pub(super) fn at(&self) -> &str {
+        self.0.instance_path().as_str()
     }
+
+    /// A sentence about the schema, which is called `name`.
+    pub(super) fn sentence(&self, name: &str) -> String {
+        match self.0.kind() {
+            Kind::Referencing(source) => format!("{name}: $ref: {source}"),
+            _ => problem(&self.0, name).to_string(),
+        }
+    }
+
+    /// The error of this message.
+    pub(super) fn error(self, message: String) -> Error {
+        Error::new(ErrorKind::Tools, message).caused_by(self.0)
+    }
+}
+
+/// Returns whether the validator compiles a regular expression.
+pub(super) fn is_pattern(text: &str) -> bool {
+    jsonschema::validator_for(&json!({"pattern": text})).is_ok()
+}
+
+/// The problems of a value for a schema; empty if it fits.
+///
+/// # Errors
+/// [`ErrorKind::Tools`] if the schema is invalid.
+#[doc(hidden)]
+pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
+    let read = Schema::read(schema);
+    if let Some(why) = read.multiplies() {
+        return Err(Error::new(ErrorKind::Tools, format!("the schema cannot be checked: {why}")));
+    }
+    // A schema that the newest draft rejects (a list of `items`) may be of an older draft.
+    let validator =
+        jsonschema::validator_for(schema).or_else(|error| jsonschema::draft7::new(schema).map_err(|_| error));
+    let validator = validator.map_err(Refusal).map_err(|refusal| {
+        let message = format!("the schema is not one: {}", refusal.sentence("$"));
+        refusal.error(message)
+    })?;
+    // At the top level the message is about arguments.
+    let of_value = |problem: CallProblem| match problem.to_string() {
+        sentence if sentence.starts_with("the arguments") => sentence.replacen("the arguments", "the value", 1),
+        sentence => sentence,
+    };
+    let checker = Checker { validator, levels: read.explained_levels() };
+    Ok(checker.problems(value).into_iter().map(of_value).collect())
 }
 
 /// The path of the value at fault; starts with `root` if the value is not the arguments.

@@ -319,7 +319,10 @@ impl<'a> Run<'a> {
         self.cut = reply.cut;
         let most = request.options.max_calls.unwrap_or(usize::MAX);
         if reply.calls.len() >= most && self.session.options.max_calls.is_none() {
-            self.note(NoteKind::Answer, format!("the answer was ended after {most} calls"));
+            self.note(
+                NoteKind::Answer,
+                format!("the answer was ended after {most} {}", if most == 1 { "call" } else { "calls" }),
+            );
         }
         let forbidden = request.options.tool_choice == ToolChoice::None;
         let mut calls = Vec::with_capacity(reply.calls.len());

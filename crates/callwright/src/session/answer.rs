@@ -274,7 +274,7 @@ fn log(request: &AnswerRequest, reply: &Reply) {
     let speed = if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
     let ended = serde_json::json!(reply.finish_reason);
     tracing::info!(
-        "answer: {tokens} tokens, {seconds:.2} s, {speed:.0} tokens a second; {} calls; finish_reason {}",
+        "answer: {tokens} tokens, {seconds:.2} s, {speed:.0} tokens a second; calls: {}; finish_reason {}",
         reply.calls.len(),
         ended.as_str().unwrap_or_default()
     );

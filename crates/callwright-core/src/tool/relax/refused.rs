@@ -9,26 +9,26 @@ use serde_json::Value;
 /// Drops what the validator still refuses, one keyword at a time.
 pub(super) fn dropped(schema: &mut Value, notices: &mut Notices) -> Result<(), String> {
     const TRIES: usize = 200;
-    let standard = |schema: &Value| {
+    let compile = |schema: &Value| {
         let mut standard = schema.clone();
         dialect::standard(&mut standard);
-        standard
+        checker::Checker::new(&standard, None)
     };
     if let Some(why) = Schema::read(schema).multiplies() {
         return Err(format!("parameters: {why}"));
     }
     let mut last = String::new();
     for _ in 0..TRIES {
-        let Err(error) = jsonschema::validator_for(&standard(schema)) else { return Ok(()) };
-        last = checker::schema_sentence(&error, "parameters");
-        let pointer = error.instance_path().as_str().to_owned();
+        let Err(refusal) = compile(schema) else { return Ok(()) };
+        last = refusal.sentence("parameters");
+        let pointer = refusal.at();
         let instead = "leave it out, or write it as JSON Schema wants it";
         // An id changes the base of references.
         if pointer.is_empty() && drop_ids(schema) {
             notices.relaxed("", "$id", "it is left out: the schema cannot be read under it", "leave it out");
             continue;
         }
-        match drop_at(schema, &pointer) {
+        match drop_at(schema, pointer) {
             Some((path, key)) => notices.relaxed(&path, &key, format!("it is left out: {last}"), instead),
             None => return Err(last),
         }
