@@ -95,7 +95,7 @@ features: setup
 	$(CARGO) run $(PROFILE) --quiet -p callwright-core --no-default-features --example parse
 	test $$($(CARGO) tree --locked -p callwright-core --no-default-features -e normal --prefix none | sed 's/ .*//' | sort -u | wc -l) -le 40
 	$(CARGO) check $(PROFILE) -p callwright-core
-	$(CARGO) check $(PROFILE) -p callwright --no-default-features
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --no-deps -p callwright --no-default-features
 	set -e; for feature in hub bundled-model llama mcp remote; do \
 		$(CARGO) check $(PROFILE) -p callwright --no-default-features --features $$feature; done
 	$(CARGO) check $(PROFILE) -p callwright-cli --no-default-features

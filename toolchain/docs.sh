@@ -20,8 +20,10 @@ cp -r docs "$work/source"
 repository=$(sed -n 's/^repository = "\(http.*\)"$/\1/p' Cargo.toml)
 sed -i "s#](\.\./#](${repository}/blob/main/#g" "$work"/source/*.md
 
-RUSTDOCFLAGS="-D warnings" "$cargo" doc --quiet --release --locked --no-deps -p minijinja-transformers -p callwright-core -p callwright \
-    -p callwright-bench
+# One by one: together, the libraries would have the features that the program needs.
+for crate in minijinja-transformers callwright-core callwright callwright-bench; do
+    RUSTDOCFLAGS="-D warnings" "$cargo" doc --quiet --release --locked --no-deps -p $crate
+done
 printf '# API\n\n- [%s](api/%s/index.html): %s\n' callwright callwright 'the library' >"$work/source/api.md"
 printf -- '- [%s](api/%s/index.html): %s\n' callwright-core callwright_core 'chat templates, formats and the parser alone' >>"$work/source/api.md"
 printf -- '- [%s](api/%s/index.html): %s\n' callwright-bench callwright_bench 'the benchmark' >>"$work/source/api.md"

@@ -4,7 +4,7 @@
 //! $ cargo run --release --example benchmark
 //! ```
 
-use callwright::constraint::Mode;
+use callwright::session::Mode;
 use callwright::{Result, Session};
 use callwright_bench::{Answerer, Configuration, Plan, RunDirectory, SessionAnswers, Suite, Summary, run};
 use std::sync::Arc;

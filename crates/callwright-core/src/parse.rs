@@ -23,8 +23,10 @@ mod other_calls;
 mod other_forms;
 mod parsed;
 mod payload;
-#[doc(hidden)]
+#[cfg(feature = "unstable")]
 pub mod reader;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod reader;
 mod repair;
 mod shape;
 mod spelling;

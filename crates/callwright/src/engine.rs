@@ -1,16 +1,30 @@
 //! The interface to a model: tokens in, logits out.
 //!
 //! llama.cpp runs a GGUF, and a server answers over HTTP: see [`Model`](crate::Model). [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
-//! everything above can be tested, and a run repeated, without a model. [`generate()`](crate::generate::generate) is
-//! the one loop that drives either.
+//! everything above can be tested, and a run repeated, without a model. One loop, `generate`,
+//! drives either.
 
 #[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
+#[cfg(feature = "unstable")]
 pub mod llama;
+#[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod llama;
 #[cfg_attr(not(feature = "llama"), allow(dead_code))]
+#[cfg(feature = "unstable")]
 pub mod prompt_cache;
+#[cfg_attr(not(feature = "llama"), allow(dead_code))]
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod prompt_cache;
+#[cfg(feature = "unstable")]
 pub mod sampler;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod sampler;
 pub mod scripted;
+#[cfg(feature = "unstable")]
 pub mod vocabulary;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod vocabulary;
 
 pub use crate::answer::Token;
 use crate::answer::{End, Options, Usage};

@@ -79,40 +79,69 @@
 //! ```
 //!
 //! The stages can also be used alone. [`template`] renders chat templates exactly as transformers does, [`parse`] reads a
-//! model's text as a stream (both are in the crate `callwright-core`, which needs no C++), [`models`] finds, checks and
-//! downloads GGUF files, [`engine`] runs them.
+//! model's text as a stream (both are in the crate `callwright-core`, which needs no C++), [`engine`] runs a model.
+//!
+//! The feature `unstable` makes more modules public: finding and checking GGUF files, the loop that generates, constraints, and
+//! what the program needs besides. They may change with each version.
 #![deny(missing_docs)]
 #![warn(unreachable_pub)]
+// What only the program uses is not used then.
+#![cfg_attr(not(feature = "unstable"), allow(dead_code, unreachable_pub, unused_imports))]
 
 pub mod agent;
 mod answer;
-#[doc(hidden)]
+#[cfg(feature = "unstable")]
 pub mod cache;
+#[cfg(not(feature = "unstable"))]
+mod cache;
+#[cfg(feature = "unstable")]
 pub mod constraint;
+#[cfg(not(feature = "unstable"))]
+mod constraint;
+#[cfg(feature = "unstable")]
 pub mod decision;
+#[cfg(not(feature = "unstable"))]
+mod decision;
 pub mod engine;
-#[doc(hidden)]
+#[cfg(feature = "unstable")]
 pub mod files;
+#[cfg(not(feature = "unstable"))]
+mod files;
+#[cfg(feature = "unstable")]
 pub mod generate;
+#[cfg(not(feature = "unstable"))]
+mod generate;
 mod groups;
-#[doc(hidden)]
+#[cfg(feature = "unstable")]
 pub mod hash;
-#[doc(hidden)]
+#[cfg(not(feature = "unstable"))]
+mod hash;
+#[cfg(feature = "unstable")]
 pub mod machine;
+#[cfg(not(feature = "unstable"))]
+mod machine;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod model;
+#[cfg(feature = "unstable")]
 pub mod models;
+#[cfg(not(feature = "unstable"))]
+mod models;
 #[cfg(feature = "remote")]
-#[doc(hidden)]
+#[cfg(feature = "unstable")]
 pub mod remote;
+#[cfg(feature = "remote")]
+#[cfg(not(feature = "unstable"))]
+mod remote;
 pub mod session;
 
 pub use callwright_core::error::{self, Error, ErrorKind, Result};
 pub use callwright_core::tool::{self, Tools};
-pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
-#[doc(hidden)]
-pub use callwright_core::{setting, text_file};
+#[cfg(feature = "unstable")]
+pub use callwright_core::{check, grammar, json, setting, text_file};
+#[cfg(not(feature = "unstable"))]
+use callwright_core::{check, grammar, json, setting, text_file};
+pub use callwright_core::{choose, format, message, parse, template};
 pub use model::{Model, ModelBuilder};
 pub use session::Session;
 

@@ -21,7 +21,10 @@ pub(crate) mod remarks;
 mod repeats;
 mod results;
 pub(crate) mod select;
+#[cfg(feature = "unstable")]
 pub mod stop;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod stop;
 pub(crate) mod untrained;
 
 #[cfg(doc)]
@@ -49,7 +52,9 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::answer::{ContextPolicy, Options, ToolChoice};
+pub use crate::answer::{
+    CallProbability, ContextPolicy, Decided, Mode, Options, Penalties, Sampling, ToolChoice, Usage,
+};
 
 pub use self::{
     answer::parser_options,

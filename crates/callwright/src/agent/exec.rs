@@ -36,7 +36,10 @@
 mod builtin;
 mod command;
 mod function;
+#[cfg(feature = "unstable")]
 pub mod remote;
+#[cfg(not(feature = "unstable"))]
+pub(crate) mod remote;
 
 pub use crate::groups::kill_running;
 pub use builtin::BUILTIN;

@@ -96,7 +96,7 @@ impl Session {
     /// Lets the model answer, executes its calls, and so on until an answer has none.
     ///
     /// A call that is incomplete or invalid is never executed. The model gets the error of a failed call, and if that does
-    /// not help, the call is recovered as [`crate::agent::turn`] says. Each answer with calls joins the conversation
+    /// not help, the call is recovered as [`crate::agent`] says. Each answer with calls joins the conversation
     /// together with all of their results, so that the conversation is valid whatever happens. If
     /// [`Executor::by_hand`] leaves calls to the caller, the run ends with [`Status::ToolCalls`], and the conversation
     /// waits for their results.

@@ -178,7 +178,7 @@ pub struct Options {
     /// Whether the prompt then also has the tool `find_tools`, which brings in others. A [run](crate::Session::run) executes
     /// its calls; otherwise [`Session::find_tools`](crate::Session::find_tools) has their results.
     pub find_tools: bool,
-    /// Where the model decides whether to call, the least [probability](crate::decision) of a call at which the answer
+    /// Where the model decides whether to call, the least [probability](super::CallProbability) of a call at which the answer
     /// has to be one, from 0 to 1. It applies to an answer to the user: after a tool's result the model is left alone.
     pub call_threshold: Option<f64>,
     /// Likewise, the probability of a call below which the answer has none.
