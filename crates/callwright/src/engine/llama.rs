@@ -50,7 +50,7 @@ const LONG_CONTEXT: usize = 16 * 1024;
 /// cells that are still empty, which full attention does not: a step was measured at 0.95 of the time.
 const SHORT_CONTEXT: usize = 256;
 /// From this many tokens at a time on, a prompt is read with flash attention: up to twice as fast.
-const FLASH_FROM: usize = 256;
+const FLASH_FROM: usize = 128;
 /// Space for up to this many tokens of an answer is made when they come: most answers are short, and clearing it takes longer than
 /// their first token.
 const LATER: usize = 1024;
