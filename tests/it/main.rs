@@ -13,6 +13,7 @@ mod data;
 mod docs;
 mod engine;
 mod gguf_builder;
+mod hooked;
 mod models;
 mod program;
 mod serve;

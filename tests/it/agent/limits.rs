@@ -5,18 +5,16 @@ use crate::agent::run::{
     City, assert_valid, call, conversation, fallbacks, forced, info, kinds, long_text, prepared, run, scripted,
     weather, weather_tool,
 };
+use crate::hooked::Hooked;
 use callwright::agent::exec::Approval;
 use callwright::agent::fallback::Limits as Spending;
 use callwright::agent::turn::Status;
 use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
-use callwright::engine::sampler::Sampling;
+use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::engine::vocabulary::ReadVocabulary;
-use callwright::engine::{Engine, ModelInfo, Prompt, Token};
 use callwright::message::Message;
 use callwright::session::{ContextPolicy, Event, FinishReason, Outcome, Session};
-use callwright::template::Piece;
 use callwright::{Error, ErrorKind, Tools};
 use serde_json::Value;
 use std::path::Path;
@@ -24,54 +22,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// An engine that breaks when it is to speak for the n-th time, and takes its time for each token.
-struct Faulty {
-    inner: ScriptedEngine,
-    after: usize,
-    pause: Duration,
-}
-
-impl Engine for Faulty {
-    fn model(&self) -> &ModelInfo {
-        self.inner.model()
-    }
-    fn tokenize(&self, prompt: &[Piece]) -> callwright::Result<Vec<Token>> {
-        self.inner.tokenize(prompt)
-    }
-    fn token_bytes(&self, token: Token) -> &[u8] {
-        self.inner.token_bytes(token)
-    }
-    fn vocabulary(&self) -> Option<ReadVocabulary> {
-        self.inner.vocabulary()
-    }
-    fn is_end(&self, token: Token) -> bool {
-        self.inner.is_end(token)
-    }
-    fn reserve(&mut self, now: usize, most: usize) -> callwright::Result<()> {
-        self.inner.reserve(now, most)
-    }
-    fn context_limit(&self) -> usize {
-        self.inner.context_limit()
-    }
-    fn cached(&self) -> &[Token] {
-        self.inner.cached()
-    }
-    fn truncate(&mut self, len: usize) {
-        self.inner.truncate(len);
-    }
-    fn decode(&mut self, tokens: &[Token]) -> callwright::Result<()> {
-        std::thread::sleep(self.pause);
-        self.inner.decode(tokens)
-    }
-    fn logits(&self, row: usize) -> &[f32] {
-        self.inner.logits(row)
-    }
-    fn begin(&mut self, prompt: Prompt<'_>, sampling: &Sampling) -> callwright::Result<()> {
-        if self.after == 0 {
-            return Err(Error::new(ErrorKind::Engine, "the engine broke"));
-        }
-        self.after -= 1;
-        self.inner.begin(prompt, sampling)
-    }
+fn faulty(script: ScriptedEngine, mut after: usize, pause: Duration) -> Box<Hooked> {
+    let mut engine = Hooked::new(script);
+    engine.on_decode = Box::new(move || std::thread::sleep(pause));
+    engine.on_begin = Box::new(move |_, _| {
+        after = after.checked_sub(1).ok_or_else(|| Error::new(ErrorKind::Engine, "the engine broke"))?;
+        Ok(())
+    });
+    Box::new(engine)
 }
 
 #[test]
@@ -79,7 +37,7 @@ fn an_engine_that_breaks_leaves_what_was_done() {
     for (after, left) in [(0, 0), (1, 3)] {
         let text = weather("Rome");
         let inner = ScriptedEngine::from_texts(info("main"), [text.as_str(), "Sunny."]);
-        let mut session = Session::new(Box::new(Faulty { inner, after, pause: Duration::ZERO }), None, None).unwrap();
+        let mut session = Session::new(faulty(inner, after, Duration::ZERO), None, None).unwrap();
         let mut agent = Agent::default();
         let (tools, _) = weather_tool(&mut agent.executor);
         session.set_tools(tools);
@@ -201,8 +159,7 @@ fn a_fallback_models_answer_ends_where_its_time_does() {
     agent.limits.max_tool_failures = 1;
     let open = |name: &str| {
         let inner = ScriptedEngine::from_texts(info(name), [forced(&long_text(400)).as_str()]);
-        let engine = Faulty { inner, after: 9, pause: Duration::from_millis(50) };
-        let mut session = Session::new(Box::new(engine), None, None)?;
+        let mut session = Session::new(faulty(inner, 9, Duration::from_millis(50)), None, None)?;
         session.options_mut().constrain = Mode::Off;
         Ok((session, 1))
     };

@@ -1,19 +1,17 @@
 //! Results that are larger than the context: what the model is shown of them, and how it reads the rest.
 
 use crate::agent::run::{call, info, run, texts_of};
+use crate::hooked::Hooked;
 use callwright::agent::Agent;
 use callwright::agent::journal::Journal;
 use callwright::agent::turn::Status;
 use callwright::constraint::Mode;
-use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::engine::vocabulary::ReadVocabulary;
-use callwright::engine::{Abilities, Engine, ModelInfo, Prompt, Token};
+use callwright::engine::{Engine, ModelInfo};
 use callwright::message::{Message, Role};
 use callwright::session::{ContextPolicy, Session};
-use callwright::template::Piece;
 use callwright::tool::Effect;
-use callwright::{ErrorKind, Result, Tools};
+use callwright::{ErrorKind, Tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,65 +21,6 @@ use std::sync::{Arc, Mutex};
 const CONTEXT: usize = 8192;
 /// So many tokens of the context are kept for the answer.
 const ANSWER: usize = 1024;
-
-type Says = Box<dyn FnMut(&str) -> String + Send>;
-
-/// A model that answers by what its prompt says. Its tokens are bytes.
-struct Model {
-    script: ScriptedEngine,
-    says: Says,
-    prompts: Arc<Mutex<Vec<String>>>,
-}
-
-impl Engine for Model {
-    fn model(&self) -> &ModelInfo {
-        self.script.model()
-    }
-    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
-        self.script.tokenize(prompt)
-    }
-    fn token_bytes(&self, token: Token) -> &[u8] {
-        self.script.token_bytes(token)
-    }
-    fn vocabulary(&self) -> Option<ReadVocabulary> {
-        self.script.vocabulary()
-    }
-    fn is_end(&self, token: Token) -> bool {
-        self.script.is_end(token)
-    }
-    fn reserve(&mut self, now: usize, most: usize) -> Result<()> {
-        self.script.reserve(now, most)
-    }
-    fn context_limit(&self) -> usize {
-        self.script.context_limit()
-    }
-    fn cached(&self) -> &[Token] {
-        self.script.cached()
-    }
-    fn truncate(&mut self, len: usize) {
-        self.script.truncate(len);
-    }
-    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        self.script.decode(tokens)
-    }
-    fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
-        self.script.decode_all(tokens, first)
-    }
-    fn logits(&self, row: usize) -> &[f32] {
-        self.script.logits(row)
-    }
-    fn can(&self) -> Abilities {
-        self.script.can()
-    }
-    fn begin(&mut self, prompt: Prompt<'_>, sampling: &Sampling) -> Result<()> {
-        let text = prompt.tokens.iter().flat_map(|token| u8::try_from(token.0)).collect();
-        let text = String::from_utf8(text).unwrap();
-        let answer = (self.says)(&text);
-        self.prompts.lock().unwrap().push(text);
-        self.script = ScriptedEngine::from_texts(self.script.model().clone(), [answer.as_str()]);
-        self.script.begin(prompt, sampling)
-    }
-}
 
 #[derive(Deserialize, JsonSchema)]
 struct Search {
@@ -100,9 +39,18 @@ impl Setting {
     /// A model that says this, and a tool `search` that returns the texts in turn.
     fn new(context: usize, results: &[&str], says: impl FnMut(&str) -> String + Send + 'static) -> Setting {
         let info = ModelInfo { context_train: context, ..info("main") };
-        let prompts = Arc::default();
-        let script = ScriptedEngine::from_texts(info, []);
-        let engine = Model { script, says: Box::new(says), prompts: Arc::clone(&prompts) };
+        let prompts = Arc::<Mutex<Vec<String>>>::default();
+        let mut engine = Hooked::new(ScriptedEngine::from_texts(info, []));
+        let (mut says, seen) = (says, Arc::clone(&prompts));
+        // It answers by what its prompt says. Its tokens are bytes.
+        engine.on_begin = Box::new(move |script, prompt| {
+            let text = prompt.iter().flat_map(|token| u8::try_from(token.0)).collect();
+            let text = String::from_utf8(text).unwrap();
+            let answer = says(&text);
+            seen.lock().unwrap().push(text);
+            *script = ScriptedEngine::from_texts(script.model().clone(), [answer.as_str()]);
+            Ok(())
+        });
         let mut session = Session::new(Box::new(engine), None, None).unwrap();
         session.options_mut().max_tokens = ANSWER;
         session.options_mut().loop_guard = false;

@@ -2,65 +2,18 @@
 //! hidden because the prompt does not fit.
 
 use crate::agent::run::{City, info};
+use crate::hooked::Hooked;
+use callwright::Tools;
 use callwright::agent::Agent;
 use callwright::constraint::Mode;
-use callwright::engine::sampler::Sampling;
+use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::engine::vocabulary::ReadVocabulary;
-use callwright::engine::{Engine, ModelInfo, Prompt, Token};
 use callwright::message::Message;
 use callwright::session::{NoteKind, Session};
-use callwright::template::{ChatTemplate, Piece};
-use callwright::{Result, Tools};
+use callwright::template::ChatTemplate;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// A script that counts the prompts that it is to tokenise.
-struct Counting {
-    script: ScriptedEngine,
-    tokenized: Arc<AtomicUsize>,
-}
-
-impl Engine for Counting {
-    fn model(&self) -> &ModelInfo {
-        self.script.model()
-    }
-    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
-        self.tokenized.fetch_add(1, Ordering::Relaxed);
-        self.script.tokenize(prompt)
-    }
-    fn token_bytes(&self, token: Token) -> &[u8] {
-        self.script.token_bytes(token)
-    }
-    fn vocabulary(&self) -> Option<ReadVocabulary> {
-        self.script.vocabulary()
-    }
-    fn is_end(&self, token: Token) -> bool {
-        self.script.is_end(token)
-    }
-    fn reserve(&mut self, now: usize, most: usize) -> Result<()> {
-        self.script.reserve(now, most)
-    }
-    fn context_limit(&self) -> usize {
-        self.script.context_limit()
-    }
-    fn cached(&self) -> &[Token] {
-        self.script.cached()
-    }
-    fn truncate(&mut self, len: usize) {
-        self.script.truncate(len);
-    }
-    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        self.script.decode(tokens)
-    }
-    fn logits(&self, row: usize) -> &[f32] {
-        self.script.logits(row)
-    }
-    fn begin(&mut self, prompt: Prompt<'_>, sampling: &Sampling) -> Result<()> {
-        self.script.begin(prompt, sampling)
-    }
-}
 
 /// The templates: ChatML with a format as its overlay, and one that writes calls and opens reasoning.
 const TEMPLATES: [(&str, Option<&str>); 2] = [
@@ -77,10 +30,14 @@ struct Counted {
 
 impl Counted {
     fn new(template: (&str, Option<&str>), context: usize, texts: &[String]) -> Counted {
-        let tokenized = Arc::default();
+        let tokenized = Arc::<AtomicUsize>::default();
         let info = ModelInfo { context_train: context, ..info("main") };
         let script = ScriptedEngine::from_texts(info, texts.iter().map(String::as_str));
-        let engine = Counting { script, tokenized: Arc::clone(&tokenized) };
+        let mut engine = Hooked::new(script);
+        let counts = Arc::clone(&tokenized);
+        engine.on_tokenize = Box::new(move || {
+            counts.fetch_add(1, Ordering::Relaxed);
+        });
         let source = template.1.map(|source| ChatTemplate::new("reasoning.jinja", source).unwrap());
         let mut session = Session::new(Box::new(engine), source, None).unwrap();
         session.options_mut().constrain = Mode::Off;

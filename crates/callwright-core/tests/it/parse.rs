@@ -671,6 +671,65 @@ fn stream(input: &str) -> Vec<Event> {
     events
 }
 
+/// How soon each part of an answer is shown: the text byte by byte, and a `¦` where one delta ends and the next begins.
+#[test]
+fn what_is_shown_comes_in_small_pieces() {
+    const CASES: [(&str, &str); 20] = [
+        ("repair", "one_call"),
+        ("repair", "text_before_between_after"),
+        ("repair", "single_quotes"),
+        ("repair", "missing_comma"),
+        ("repair", "unquoted_string"),
+        ("repair", "cut_off_in_a_string"),
+        ("repair", "arguments_before_name"),
+        ("repair", "code_fence"),
+        ("repair", "near_miss_letters_in_prose"),
+        ("forms", "fence_after_text"),
+        ("forms", "in_reasoning"),
+        ("tagged", "every_type"),
+        ("tagged", "tag_in_value"),
+        ("glm", "one_call"),
+        ("python", "every_value"),
+        ("python", "quote_missing"),
+        ("named", "one_call"),
+        ("keyed", "two_calls"),
+        ("nested", "deep"),
+        ("gpt-oss", "reasoning_between_calls_of_llm_jp"),
+    ];
+    let mut report = String::new();
+    for (folder, name) in CASES {
+        let setup = setup(folder, &REPAIR);
+        let input = read_case(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse").join(folder).join(format!("{name}.txt")),
+        );
+        let format = setup.format.as_deref().unwrap_or_else(|| delimited());
+        let mut parser = Parser::new(format, setup.tools.clone(), ParserOptions::default()).unwrap();
+        writeln!(report, "{folder}/{name}").unwrap();
+        let (mut at, mut last) = (0, "");
+        let mut show = |event: Event, at: usize| {
+            let (kind, delta) = match &event {
+                Event::Text { delta } => ("text", delta.as_str()),
+                Event::Reasoning { delta } => ("reasoning", delta.as_str()),
+                Event::CallArguments { delta, .. } => ("arguments", delta.as_str()),
+                Event::CallStart { name, .. } => ("call", name.as_str()),
+                Event::CallEnd { valid: true, .. } => ("end", "valid"),
+                Event::CallEnd { .. } => ("end", "invalid"),
+                _ => return,
+            };
+            let separator = if kind == last { "¦".to_owned() } else { format!("\n  {at:>3} {kind:9} ") };
+            write!(report, "{separator}{}", delta.replace('\n', "\\n")).unwrap();
+            last = kind;
+        };
+        for byte in &input {
+            at += 1;
+            parser.push(std::slice::from_ref(byte), &mut |event| show(event, at));
+        }
+        parser.finish(&mut |event| show(event, at));
+        writeln!(report, "\n").unwrap();
+    }
+    insta::assert_snapshot!(report);
+}
+
 #[test]
 fn known_text_is_emitted_at_once() {
     assert_eq!(stream("Hello #1").iter().map(text).collect::<String>(), "Hello #1");
