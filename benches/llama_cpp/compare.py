@@ -39,6 +39,7 @@ def main():
         "cases": lambda: cases(args),
         "start": lambda: start(args),
         "call": lambda: call(args),
+        "answers": lambda: answers(args),
     }
     for name, row in rows.items():
         if not args.only or name in args.only:
@@ -213,6 +214,27 @@ def cases(args):
             raise SystemExit(f"status {status}: {answer[:200]}")
 
     report(f"{len(found)} prompts asked again, one token each, by HTTP", timed(args, prompts_of, ask), "s")
+
+
+def answers(args):
+    """Questions with tools, each asked once, at the defaults of both: what a user waits for. The answers differ in length."""
+    suite = FOLDER.parent / "suites" / "builtin.jsonl"
+    found = [json.loads(line) for line in suite.read_text().splitlines() if line.strip()][::3][:20]
+    ours, theirs = servers(args)
+    pairs = []
+    try:
+        for turn, case in enumerate(found):
+            body = {"messages": case["messages"], "tools": case["tools"], "temperature": 0, "max_tokens": 200}
+            took = {}
+            for server in (ours, theirs) if turn % 2 else (theirs, ours):
+                began = time.monotonic()
+                server.chat(body)
+                took[server] = time.monotonic() - began
+            pairs.append((took[ours], took[theirs]))
+    finally:
+        ours.close()
+        theirs.close()
+    report(f"one of {len(pairs)} answers with tools, asked once", pairs, "s")
 
 
 def start(args):
