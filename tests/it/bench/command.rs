@@ -671,7 +671,7 @@ fn a_file_is_quantized_and_certified() {
     // Chat templates, and types of the KV cache, of one file.
     let variants = ["--template", "chatml", "--template", "plain", "--also-cache-type", "q4_0"];
     let ran =
-        here(&[&["certify", "bundled", "--quick", "--limit", "24", "--json", "--out", "kv"], &variants[..]].concat());
+        here(&[&["certify", "bundled", "--quick", "--limit", "8", "--json", "--out", "kv"], &variants[..]].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
     let card: Value = serde_json::from_str(&ran.out).unwrap();
     let labels: Vec<&str> =
