@@ -1,6 +1,7 @@
 # make demo     sets the machine up, builds, makes a real tool call, and answers a question with two
 # make test     all checks: format, clippy, tests, docs. Tests that need other data or programs run where these are there
 # make bench    the measurements of docs/figures.md
+# make matrix   writes target/matrix/index.html, one page of all runs in benches/runs: each number opens its answers
 # make docs     builds the documentation site with the API beside it, in target/docs/site
 # make dist     packs a build that picks the CPU's instruction set where it runs, as an archive, and tries it
 #
@@ -36,7 +37,7 @@ PROGRAM = $(TARGET)/release/callwright
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test bench docs dist install python python-program wasm bfcl real-models test-without-llama features targets clients agents mcp attack fuzz \
+.PHONY: demo test bench matrix docs dist install python python-program wasm bfcl real-models test-without-llama features targets clients agents mcp attack fuzz \
 	installed packages release bench-peers setup program portable
 
 setup:
@@ -61,6 +62,10 @@ test: setup
 
 bench: setup
 	$(CARGO) bench --locked
+
+matrix: program
+	$(PROGRAM) bench report $(wildcard benches/runs/*/) --matrix $(TARGET)/matrix
+	cp $(TARGET)/matrix/index.md benches/runs/README.md
 
 docs: setup
 	toolchain/docs.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the documentation site in target/docs/site: the book, and the API of the crates beside it.
+# Builds the documentation site in target/docs/site: the book, the API of the crates, and the page of all recorded runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
@@ -29,6 +29,8 @@ printf -- '- [%s](api/%s/index.html): %s\n' callwright-core callwright_core 'cha
 printf -- '- [%s](api/%s/index.html): %s\n' callwright-bench callwright_bench 'the benchmark' >>"$work/source/api.md"
 printf -- '- [%s](api/%s/index.html): %s\n' minijinja-transformers minijinja_transformers 'rendering chat templates alone' >>"$work/source/api.md"
 echo '- [API](api.md)' >>"$work/source/SUMMARY.md"
+printf '\n[All recorded runs on one page](matrix/index.html)\n' >>"$work/source/figures.md"
 "$work/tools/bin/mdbook" build --dest-dir "$work/site" "$work/source"
 cp -r "$target/doc" "$work/site/api"
+"$cargo" run --quiet --release --locked -p callwright-cli --no-default-features -- bench report benches/runs/*/ --matrix "$work/site/matrix"
 echo "$work/site/index.html"

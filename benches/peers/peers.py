@@ -359,7 +359,7 @@ def ask(options, name, asked):
     configuration |= {"id": hashlib.sha256(name.encode()).hexdigest()[:12], "model": name, "model_sha256": "", "constrain": "off"}
     # What a neighbour left in the text did not reach the program.
     configuration["other_forms"] = "off"
-    plan |= {"command": []}
+    plan |= {"command": [], "date": time.strftime("%Y-%m-%d")}
     (folder / "run.json").write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
     (folder / "prompts.jsonl").write_text("")
     lines = [json.dumps(sample(configuration["id"], case, said, seconds)) + "\n" for case, said, seconds in answers]
@@ -398,6 +398,31 @@ def judge(options, folder, asked):
     ]
 
 
+def together(options):
+    """Makes one run of all finished ones, `all`: its report compares the systems."""
+    whole, plans = options.out / "all", {}
+    shutil.rmtree(whole, ignore_errors=True)
+    for path in sorted(options.out.glob("*/run.json")):
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        if len((path.parent / "samples.jsonl").read_text(encoding="utf-8").splitlines()) == plan["cases"]:
+            plans[path.parent] = plan
+    if not plans:
+        return
+    first = next(iter(plans.values()))
+    first |= {
+        "command": ["benches/peers/peers.py"],
+        "suite": "benches/peers",
+        "configurations": [one for plan in plans.values() for one in plan["configurations"]],
+        "files": {key: file for plan in plans.values() for key, file in plan.get("files", {}).items()},
+    }
+    whole.mkdir()
+    shutil.copy(next(iter(plans)) / "suite.jsonl", whole)
+    for name in ("samples.jsonl", "prompts.jsonl"):
+        lines = dict.fromkeys(line for folder in plans for line in (folder / name).read_text(encoding="utf-8").splitlines(True))
+        (whole / name).write_text("".join(lines), encoding="utf-8")
+    (whole / "run.json").write_text(json.dumps(first, indent=2) + "\n", encoding="utf-8")
+
+
 HEADER = ["system", "attempts a call", "well-formed", "fits the schema", "exact: built-in cases that need a call",
           "exact: BFCL's", "right where no call is", "s a case"]
 
@@ -432,6 +457,7 @@ def main():
         except (subprocess.CalledProcessError, OSError, ValueError) as error:
             row, version = [f"not run: {error}"], ""
         print(f"| {name}{f' ({version})' if version else ''} | {' | '.join(row)} |", flush=True)
+    together(options)
 
 
 if __name__ == "__main__":

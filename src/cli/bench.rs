@@ -12,7 +12,8 @@ use callwright::{Error, ErrorKind};
 use callwright_bench::compare::{Comparison, compare, compare_within};
 use callwright_bench::directory::RunDirectory;
 use callwright_bench::export::{Export, export};
-use callwright_bench::report;
+use callwright_bench::replay::replay;
+use callwright_bench::report::{self, matrix::write_matrix};
 use callwright_bench::suite::{EXAMPLE, EXAMPLE_TURNS};
 use callwright_bench::summary::{Summary, rescored};
 use callwright_bench::verdict::sentence;
@@ -53,14 +54,28 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Write a run's reports again and print its table; the run may still be in progress
-    #[command(after_help = "Example:\n  callwright bench report bench-20250101-120000")]
+    /// Write the reports of runs again and print their tables; a run may still be in progress
+    #[command(
+        after_help = "Examples:\n  callwright bench report bench-20250101-120000\n  callwright bench report first second --matrix page"
+    )]
     Report {
-        /// Use the run in this directory
-        run: PathBuf,
+        /// Use the runs in these directories
+        #[arg(required = true)]
+        run: Vec<PathBuf>,
         /// Print report.json
         #[arg(long)]
         json: bool,
+        /// Write one page of all runs to DIR instead, index.html, whose numbers open their answers
+        #[arg(long, value_name = "DIR", conflicts_with = "json")]
+        matrix: Option<PathBuf>,
+    },
+    /// Execute the calls of a case of several turns again, without a model: each turn, and what is different in the state
+    #[command(after_help = "Example:\n  callwright bench replay bench-20250101-120000 home-already-done")]
+    Replay {
+        /// Use the run in this directory
+        run: PathBuf,
+        /// Repeat the answers to this case
+        case: String,
     },
     /// Score a run's raw answers with this version's parser and outcomes, and write its reports
     #[command(after_help = "Example:\n  callwright bench rescore bench-20250101-120000")]
@@ -120,9 +135,20 @@ pub fn run(args: BenchArgs) -> Result<u8> {
             }
             Ok(DONE)
         }
-        Some(Command::Report { run, json }) => {
-            let run = open(&run)?;
-            show(&Summary::new(&run)?, json)?;
+        Some(Command::Report { run, json, matrix: None }) => {
+            for run in &run {
+                show(&Summary::new(&open(run)?)?, json)?;
+            }
+            Ok(DONE)
+        }
+        Some(Command::Report { run, matrix: Some(folder), .. }) => {
+            let runs = run.iter().map(|run| open(run)).collect::<Result<Vec<_>>>()?;
+            let summaries = runs.iter().map(Summary::new).collect::<callwright::Result<Vec<_>>>()?;
+            writeln!(screen::data(), "{}", write_matrix(&summaries, &folder)?.display())?;
+            Ok(DONE)
+        }
+        Some(Command::Replay { run, case }) => {
+            write!(screen::data(), "{}", replay(&Summary::new(&open(&run)?)?, &case)?)?;
             Ok(DONE)
         }
         Some(Command::Rescore { run, json }) => {

@@ -404,6 +404,7 @@ pub fn asked(args: RunArgs, command: Vec<String>, interrupts: &Interrupts) -> Re
     let (configurations, loaded): (Vec<_>, Vec<_>) = args.configurations(case)?.into_iter().unzip();
     let mut plan = Plan::new(&suite, configurations, args.repeat);
     plan.command = command;
+    plan.date = Some(jiff::Zoned::now().date().to_string());
     plan.parallel_cases = args.parallel_cases;
     plan.shard = args.shard;
     plan.exact = args.exact;

@@ -2,11 +2,12 @@
 
 use super::bench_run::{Asked, asked};
 use super::bench_table::wrapped;
-use super::hardware::HardwareOptions;
+use super::hardware::{HardwareOptions, cache_type};
 use super::input::{ModelOptions, positive};
 use super::run::{Interrupts, PATIENCE};
 use super::{Cli, DONE, INTERRUPTED, THRESHOLD, notice, say, screen, template};
 use anyhow::Result;
+use callwright::engine::CacheType;
 use callwright::files::{self as disk, Readers};
 use callwright::machine::resident;
 use callwright::models::Gguf;
@@ -37,7 +38,8 @@ const LOG_EVERY: Duration = Duration::from_secs(30);
     after_help = "Each file reads prompts and the right calls after them, and says how likely it finds each token. Then it answers the \
     cases, as with `callwright bench`; --quick leaves that out.\n\n\
     Examples:\n  callwright certify model-q4.gguf model-q2.gguf --against model-f16.gguf\n  \
-    callwright certify model-q2.gguf --no-worse-than model-q4.gguf --quick\n\n\
+    callwright certify model-q2.gguf --no-worse-than model-q4.gguf --quick\n  \
+    callwright certify model.gguf --also-cache-type q8_0 --also-cache-type q4_0 --quick\n\n\
     Exit status: 0 done, 3 where a file is worse than --no-worse-than, or below --fail-under."
 )]
 pub struct CertifyArgs {
@@ -81,13 +83,17 @@ pub struct CertifyArgs {
     #[arg(long, help_heading = "Model")]
     offline: bool,
 
-    /// Use this chat template for all: a built-in name or a Jinja file [default: each model's own]
+    /// Use this chat template: a built-in name or a Jinja file. May be repeated: each model is certified with each [default: each model's own]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
-    template: Option<String>,
+    template: Vec<String>,
 
     /// Use this tool-call format for all: a built-in name or a file [default: each template's own]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
     format: Option<String>,
+
+    /// Certify each model also with the keys and values of the KV cache as this type, without answers. May be repeated
+    #[arg(long, value_name = "TYPE", value_parser = cache_type(), help_heading = "Model")]
+    also_cache_type: Vec<CacheType>,
 
     #[command(flatten)]
     hardware: HardwareOptions,
@@ -105,6 +111,20 @@ fn share(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or("not a number from 0 to 1".to_owned())
 }
 
+/// llama.cpp's name of how the KV cache stores a number.
+fn name_of(cache_type: CacheType) -> String {
+    serde_json::to_value(cache_type).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// A file with a chat template and a type of the KV cache.
+struct Candidate {
+    model: String,
+    template: Option<String>,
+    cache_type: Option<CacheType>,
+    /// A short name, unique on the card.
+    label: String,
+}
+
 impl CertifyArgs {
     /// The models, the reference first.
     fn named(&self) -> Vec<&str> {
@@ -118,16 +138,43 @@ impl CertifyArgs {
         named
     }
 
-    fn options(&self, model: &str) -> ModelOptions {
+    /// What is compared: first what answers the cases, too, in the order of `bench`.
+    fn candidates(&self) -> Vec<Candidate> {
+        let models = self.named();
+        let templates: Vec<Option<&String>> =
+            if self.template.is_empty() { vec![None] } else { self.template.iter().map(Some).collect() };
+        let caches = std::iter::once(None).chain(self.also_cache_type.iter().copied().map(Some));
+        let mut candidates = Vec::new();
+        for cache_type in caches {
+            for (model, name) in models.iter().zip(short_names(&models)) {
+                for template in &templates {
+                    let stem = |file: &String| file.rsplit('/').next().unwrap_or(file).replace(".jinja", "");
+                    let template_name = template.filter(|_| templates.len() > 1).map(stem);
+                    let cache_name = cache_type.map(|one| format!("KV {}", name_of(one)));
+                    let parts: Vec<String> = template_name.into_iter().chain(cache_name).collect();
+                    let label = if parts.is_empty() { name.clone() } else { format!("{name} ({})", parts.join(", ")) };
+                    let (model, template) = ((*model).to_owned(), template.cloned());
+                    candidates.push(Candidate { model, template, cache_type, label });
+                }
+            }
+        }
+        candidates
+    }
+
+    fn options(&self, candidate: &Candidate) -> ModelOptions {
+        let hardware = self.hardware.clone();
         ModelOptions {
-            model: Some(model.to_owned()),
+            model: Some(candidate.model.clone()),
             models: self.models.clone(),
             no_entry: self.no_entry,
             offline: self.offline,
-            template: self.template.clone(),
+            template: candidate.template.clone(),
             format: self.format.clone(),
             ctx: None,
-            hardware: self.hardware.clone(),
+            hardware: match candidate.cache_type {
+                Some(cache_type) => hardware.with_cache_type(cache_type),
+                None => hardware,
+            },
         }
     }
 
@@ -140,8 +187,9 @@ impl CertifyArgs {
         for model in models {
             command.extend(["--model".to_owned(), (*model).to_owned()]);
         }
-        for (option, value) in [("--template", &self.template), ("--format", &self.format)] {
-            command.extend(value.iter().flat_map(|value| [option.to_owned(), value.clone()]));
+        let templates = self.template.iter().map(|value| ("--template", value));
+        for (option, value) in templates.chain(self.format.iter().map(|value| ("--format", value))) {
+            command.extend([option.to_owned(), value.clone()]);
         }
         for (option, given) in [("--no-entry", self.no_entry), ("--offline", self.offline)] {
             command.extend(given.then(|| option.to_owned()));
@@ -167,15 +215,15 @@ pub fn run(args: CertifyArgs) -> Result<u8> {
         // Fails before a model is loaded.
         RunDirectory::check_free(&out)?;
     }
-    let models = args.named();
-    let labels = short_names(&models);
-    check_files(&args, &models)?;
+    let candidates = args.candidates();
+    check_files(&args, &candidates)?;
     let interrupts = Interrupts::listen(PATIENCE)?;
-    let mut progress = Bar::new(models.len() * forced.len());
+    let mut progress = Bar::new(candidates.len() * forced.len());
     let (mut rows, mut measurements) = (Vec::new(), Vec::new());
-    for (model, label) in models.iter().zip(&labels) {
+    for candidate in &candidates {
         let done = measurements.len() * forced.len();
-        let (row, measured) = one(&args, model, label, &forced, &interrupts, &mut |at| progress.at(label, done + at))?;
+        let mut tell = |at| progress.at(&candidate.label, done + at);
+        let (row, measured) = one(&args, candidate, &forced, &interrupts, &mut tell)?;
         if measured.interrupted {
             notice("interrupted: nothing was written");
             return Ok(INTERRUPTED);
@@ -184,7 +232,7 @@ pub fn run(args: CertifyArgs) -> Result<u8> {
         measurements.push(measured);
     }
     progress.bar.finish_and_clear();
-    let answered = if args.quick { None } else { answers(&args, &models, &out, &interrupts)? };
+    let answered = if args.quick { None } else { answers(&args, &args.named(), &out, &interrupts)? };
     if let Some(Asked { directory, finished: false, .. }) = &answered {
         notice(&format!("interrupted; the same command with --out {} goes on", directory.path().display()));
         return Ok(INTERRUPTED);
@@ -194,16 +242,16 @@ pub fn run(args: CertifyArgs) -> Result<u8> {
     if let Some((reference, others)) = measurements.split_first() {
         let compared = against(reference, &others.iter().collect::<Vec<_>>());
         for (index, against) in compared.into_iter().enumerate() {
-            rows[index + 1].judge(&labels[0], against, comparisons.get(index));
+            rows[index + 1].judge(&candidates[0].label, against, comparisons.get(index));
         }
     }
     for (row, scored) in rows.iter_mut().zip(summary.iter().flat_map(|summary| &summary.configurations)) {
-        row.correct = scored.scores.iter().next().and_then(|(_, score)| score);
+        row.answered(scored);
     }
     let card = Card {
         callwright_certify: 1,
         callwright: env!("CARGO_PKG_VERSION").to_owned(),
-        verdict: verdict(&rows, order(&rows, &labels, &measurements)),
+        verdict: verdict(&rows, order(&rows, &measurements)),
         suite: suite.name.clone(),
         command: std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" "),
         date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
@@ -223,10 +271,10 @@ pub fn run(args: CertifyArgs) -> Result<u8> {
 }
 
 /// Checks, before anything takes long, that all files are there and have the tokenizer of the first.
-fn check_files(args: &CertifyArgs, models: &[&str]) -> Result<()> {
+fn check_files(args: &CertifyArgs, candidates: &[Candidate]) -> Result<()> {
     let mut reference: Option<Gguf> = None;
-    for model in models {
-        let (_, found) = args.options(model).open()?;
+    for candidate in candidates {
+        let (_, found) = args.options(candidate).open()?;
         if let Some(server) = found.entry().server() {
             let message =
                 format!("{server}: the probability of a call needs the model's logits, which a server does not send");
@@ -244,25 +292,25 @@ fn check_files(args: &CertifyArgs, models: &[&str]) -> Result<()> {
 /// Measures one file without generation.
 fn one(
     args: &CertifyArgs,
-    model: &str,
-    label: &str,
+    candidate: &Candidate,
     cases: &[(usize, Case)],
     interrupts: &Interrupts,
     progress: &mut dyn FnMut(usize),
 ) -> Result<(Row, Measured)> {
     // What earlier files left is not this one's.
     let before = resident();
-    let options = args.options(model);
+    let options = args.options(candidate);
     let (mut session, mut loaded) = options.open_to_generate(true)?;
     options.load_weights(&mut loaded, &mut session)?;
     let gguf = Gguf::open(loaded.path())?;
     let measured = interrupts.during(|| measure(&mut session, cases, NOW, &interrupts.flag(), progress))?;
     if measured.left_out > 0 {
-        notice(&format!("{label}: {} cases are left out, whose prompts do not fit", measured.left_out));
+        notice(&format!("{}: {} cases are left out, whose prompts do not fit", candidate.label, measured.left_out));
     }
     let row = Row {
-        label: label.to_owned(),
-        model: model.to_owned(),
+        label: candidate.label.clone(),
+        model: candidate.model.clone(),
+        cache_type: candidate.cache_type.map(name_of),
         file_size: gguf.file_size(),
         quantization: gguf.quantization().map(str::to_owned),
         memory: resident().zip(before).map(|(after, before)| after.saturating_sub(before)),
@@ -272,6 +320,7 @@ fn one(
         figures: Figures::of(&measured),
         against: None,
         correct: None,
+        curve: None,
         answers: None,
         fewer_correct: false,
         word: "reference",
@@ -291,7 +340,7 @@ fn answers(args: &CertifyArgs, models: &[&str], out: &Path, interrupts: &Interru
 }
 
 /// The files in the order of how far they depart from the reference, with the p-value of each step.
-fn order(rows: &[Row], labels: &[String], measured: &[Measured]) -> Option<String> {
+fn order(rows: &[Row], measured: &[Measured]) -> Option<String> {
     let (reference, others) = measured.split_first()?;
     if others.len() < 2 {
         return None;
@@ -301,10 +350,10 @@ fn order(rows: &[Row], labels: &[String], measured: &[Measured]) -> Option<Strin
     order.sort_by(|a, b| departs(a).total_cmp(&departs(b)));
     let steps = order.windows(2).map(|pair| further(reference, &others[pair[0]], &others[pair[1]]));
     let steps: Vec<f64> = steps.map(|step| step.map_or(1.0, |step| step.p)).collect();
-    let mut text = format!("By how far they depart from {}: {}", labels[0], labels[order[0] + 1]);
+    let mut text = format!("By how far they depart from {}: {}", rows[0].label, rows[order[0] + 1].label);
     for (index, p) in order[1..].iter().zip(holm(&steps)) {
         let sign = if p < LEVEL { "<" } else { "≈" };
-        text += &format!(" {sign} {} ({})", labels[*index + 1], p_value(p));
+        text += &format!(" {sign} {} ({})", rows[*index + 1].label, p_value(p));
     }
     Some(text + ".")
 }

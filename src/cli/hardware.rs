@@ -78,11 +78,16 @@ fn flash_attention() -> impl TypedValueParser<Value = FlashAttention> {
 }
 
 /// Reads how the KV cache stores a number, by llama.cpp's names.
-fn cache_type() -> impl TypedValueParser<Value = CacheType> {
+pub fn cache_type() -> impl TypedValueParser<Value = CacheType> {
     one_of(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"])
 }
 
 impl HardwareOptions {
+    /// The same with keys and values of the KV cache as this type.
+    pub fn with_cache_type(self, cache_type: CacheType) -> HardwareOptions {
+        HardwareOptions { cache_type_k: cache_type, cache_type_v: cache_type, ..self }
+    }
+
     /// How a model is loaded with these options.
     pub fn load_options(&self) -> LoadOptions {
         let cores = cores();

@@ -3,7 +3,7 @@
 use super::ask::{SessionAnswers, options};
 use super::configuration::Configuration;
 use super::run::Answer;
-use super::sample::Turn;
+use super::sample::{Executed, Turn};
 use super::suite::Case;
 use super::task::{Environment, Task};
 use callwright::agent::Agent;
@@ -21,9 +21,10 @@ const ANSWERS: usize = 21;
 /// Calls of a tool in a turn. The leaderboard has no limit; this is what fits into the answers.
 const CALLS: usize = 400;
 
-type Shared = Arc<Mutex<Box<dyn Environment>>>;
+/// What the tools act on, and what was executed in a turn.
+type Shared = Arc<Mutex<(Box<dyn Environment>, Vec<Executed>)>>;
 
-fn locked(environment: &Shared) -> MutexGuard<'_, Box<dyn Environment>> {
+fn locked(environment: &Shared) -> MutexGuard<'_, (Box<dyn Environment>, Vec<Executed>)> {
     environment.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -35,7 +36,11 @@ struct OfEnvironment {
 
 impl Function for OfEnvironment {
     fn call(&self, arguments: Map<String, Value>) -> std::result::Result<String, String> {
-        locked(&self.environment).call(&self.name, &arguments)
+        let (environment, executed) = &mut *locked(&self.environment);
+        let done = environment.call(&self.name, &arguments);
+        let result = done.clone().unwrap_or_else(|error| error);
+        executed.push(Executed { name: self.name.clone(), arguments, result });
+        done
     }
 }
 
@@ -52,7 +57,7 @@ impl SessionAnswers {
         seed: u64,
     ) -> Result<Option<Answer>> {
         let broken = |why: String| Error::new(ErrorKind::Engine, why);
-        let environment: Shared = Arc::new(Mutex::new(task.begin().map_err(broken)?));
+        let environment: Shared = Arc::new(Mutex::new((task.begin().map_err(broken)?, Vec::new())));
         let mut agent = Agent::default();
         agent.limits.max_turns = ANSWERS;
         // In the order of the answer: each may depend on those before.
@@ -82,7 +87,7 @@ impl SessionAnswers {
                 let offered = tools.iter().cloned().map(|tool| if task.is_declared() { tool } else { unlimited(tool) });
                 self.session.set_tools(Tools::new(offered)?);
             }
-            locked(&environment).begin_turn();
+            locked(&environment).0.begin_turn();
             let from = self.session.messages().len();
             self.session.push(Message::user(part.user.clone()));
             let ended = self.session.run(&mut agent, &mut |_| ());
@@ -99,10 +104,11 @@ impl SessionAnswers {
                 status: status.map_or("error".to_owned(), name),
                 answers,
                 tokens,
+                executed: std::mem::take(&mut locked(&environment).1),
             });
             let place = |what: &str| format!("turn {} of {}: {what}", index + 1, task.turns.len());
             let failed = failure.map(|error| Error::new(error.kind(), place(error.message())));
-            let broken = locked(&environment).broken().map(|why| broken(place(&why)));
+            let broken = locked(&environment).0.broken().map(|why| broken(place(&why)));
             if let Some(failure) = broken.or(failed) {
                 answer.failure = Some(failure);
                 break;
@@ -112,7 +118,7 @@ impl SessionAnswers {
             }
         }
         if answer.failure.is_none() {
-            match locked(&environment).verdict(&answer.turns) {
+            match locked(&environment).0.verdict(&answer.turns) {
                 Ok(verdict) => answer.verdict = Some(verdict),
                 Err(why) => answer.failure = Some(broken(why)),
             }

@@ -185,7 +185,10 @@ fn parts(one: &Configuration, model: &str) -> [String; PARTS] {
     [
         model.to_owned(),
         if adapters.is_empty() { "no adapter".to_owned() } else { adapters.join(" + ") },
-        format!("template {}", template.trim_end_matches(".jinja")),
+        match template.ends_with("[chat_template.default]") {
+            true => "own template".to_owned(),
+            false => format!("template {}", template.trim_end_matches(".jinja")),
+        },
         format,
         format!("constrain {constrain}"),
         format!("call {choice}"),

@@ -36,6 +36,9 @@ pub struct Plan {
     pub scorer: u32,
     /// The command line, if there was one.
     pub command: Vec<String>,
+    /// The day on which it began, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
     /// The suite's name.
     pub suite: String,
     /// The hash of the suite's lines.
@@ -91,6 +94,7 @@ impl Plan {
             callwright: env!("CARGO_PKG_VERSION").to_owned(),
             scorer: SCORER,
             command: Vec::new(),
+            date: None,
             suite: suite.name.clone(),
             suite_sha256: suite.sha256(),
             cases: suite.cases.len(),

@@ -21,6 +21,7 @@ pub mod directory;
 pub mod exact;
 pub mod export;
 pub mod outcome;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod sample;

@@ -8,7 +8,8 @@
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
 //!
-//! `callwright certify` adds `certify.md`, `certify.json`, `certify.svg` and `certify.html`: see `card`.
+//! `bench report --matrix` makes one page of several runs: see `matrix`. `callwright certify` adds `certify.md`, `certify.json`,
+//! `certify.svg` and `certify.html`: see `card`.
 
 pub mod card;
 pub mod curve;
@@ -16,6 +17,7 @@ mod data;
 mod histogram;
 pub mod json;
 mod junit;
+pub mod matrix;
 
 use super::bfcl::reachable;
 use super::summary::{ConfigurationSummary, SCORES, Summary};
@@ -24,6 +26,7 @@ use callwright::error::{Error, ErrorKind, Result};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
 use std::path::PathBuf;
 
+pub(crate) use data::said;
 pub(crate) use junit::junit;
 
 const STYLE: &str = include_str!("report/style.css");
@@ -95,8 +98,12 @@ fn render(name: &str, template: &str, page: Value) -> Result<String> {
     environment.add_filter("line", |text: &str| text.replace(char::is_control, " "));
     environment.add_filter("text", text);
     environment.add_filter("cell", |cell: &str| text(cell).replace('|', "\\|"));
-    let drawing = environment.add_template("curve.svg", include_str!("report/curve.svg.jinja"));
-    let added = drawing.and_then(|()| environment.add_template(name, template));
+    let parts = [
+        ("curve.svg", include_str!("report/curve.svg.jinja")),
+        ("cells.html", include_str!("report/cells.html.jinja")),
+        (name, template),
+    ];
+    let added = parts.into_iter().try_for_each(|(name, text)| environment.add_template(name, text));
     let rendered = added.and_then(|()| environment.get_template(name)?.render(page));
     rendered.map_err(|error| Error::new(ErrorKind::Template, format!("cannot render {name}: {error:#}")))
 }
@@ -133,6 +140,13 @@ fn figures(summary: &Summary<'_>) -> Value {
         configurations => summary.configurations.iter().zip(configurations).map(whole).collect::<Vec<_>>(),
         ..Value::from_serialize(&report)
     }
+}
+
+/// A text as a part of an address.
+pub(crate) fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let one = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(one).collect()
 }
 
 /// A share in per cent, for tables.

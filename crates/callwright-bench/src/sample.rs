@@ -3,7 +3,7 @@
 use super::outcome::Outcome;
 use callwright::decision::{CallProbability, Decided};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,20 @@ pub struct Turn {
     pub answers: usize,
     /// The tokens that it wrote.
     pub tokens: usize,
+    /// The calls that were executed, in order. Those that were refused are in the messages alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executed: Vec<Executed>,
+}
+
+/// A call that was executed, so that it can be executed again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Executed {
+    /// The tool.
+    pub name: String,
+    /// Its arguments.
+    pub arguments: Map<String, Value>,
+    /// The result, or the tool's own error.
+    pub result: String,
 }
 
 /// What became of a case of several turns.
@@ -52,6 +66,9 @@ pub struct Verdict {
     /// The reason; empty where all is right.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// Where the state is then not that of the right calls, if the reason does not say it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub difference: Vec<String>,
     /// Whether the right calls were executed and the state is right, however the answers ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<bool>,

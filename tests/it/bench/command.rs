@@ -668,6 +668,22 @@ fn a_file_is_quantized_and_certified() {
     assert!(below.code == 3 && below.err.contains("bundled: below 100.0%: "), "{}", below.err);
     assert!(below.out.contains("to the letter"), "{}", below.out);
 
+    // Chat templates, and types of the KV cache, of one file.
+    let variants = ["--template", "chatml", "--template", "plain", "--also-cache-type", "q4_0"];
+    let ran =
+        here(&[&["certify", "bundled", "--quick", "--limit", "8", "--json", "--out", "kv"], &variants[..]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let card: Value = serde_json::from_str(&ran.out).unwrap();
+    let labels: Vec<&str> =
+        card["files"].as_array().unwrap().iter().map(|row| row["label"].as_str().unwrap()).collect();
+    let expected = ["chatml", "plain", "chatml, KV q4_0", "plain, KV q4_0"].map(|rest| format!("bundled ({rest})"));
+    assert_eq!(labels, expected);
+    let changed = |at: usize| card["files"][at]["against"]["divergence"].as_f64().unwrap() > 0.0;
+    assert!(
+        changed(2) && card["files"][2]["cache_type"] == "q4_0" && card["files"][1]["cache_type"].is_null(),
+        "{card:#}"
+    );
+
     // A token that is another one makes another tokenizer.
     let mut bytes = std::fs::read(home.path().join("small.gguf")).unwrap();
     let key = bytes.windows(21).position(|part| part == b"tokenizer.ggml.tokens").unwrap();

@@ -128,6 +128,7 @@ fn every_option_exists() {
         "bench export",
         "bench calibrate",
         "bench merge",
+        "bench report",
         "certify",
         "template check",
         "model pull",

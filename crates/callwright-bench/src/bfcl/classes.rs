@@ -40,11 +40,7 @@ pub(crate) struct Classes {
 impl Classes {
     /// Starts a process with the package in `folder`, and begins the case whose data is given.
     pub(crate) fn start(folder: &Path, case: &Exact) -> Result<Classes, String> {
-        Classes::begin(folder, case, PATIENCE)
-    }
-
-    fn begin(folder: &Path, case: &Exact, patience: Duration) -> Result<Classes, String> {
-        let mut classes = Classes::open(folder, patience)?;
+        let mut classes = Classes::open(folder)?;
         // Not by way of a `Value`: Python tells 1 from 1.0.
         classes.ask("the start", &format!("{{\"case\": {case}}}"))?;
         Ok(classes)
@@ -52,13 +48,13 @@ impl Classes {
 
     /// Checks that Python can load the package in `folder`.
     pub(super) fn check(folder: &Path) -> Result<(), String> {
-        Classes::open(folder, PATIENCE)?.ask("the start", "{\"ready\": true}").map(drop)
+        Classes::open(folder)?.ask("the start", "{\"ready\": true}").map(drop)
     }
 
-    fn open(folder: &Path, patience: Duration) -> Result<Classes, String> {
+    fn open(folder: &Path) -> Result<Classes, String> {
         let program = if cfg!(windows) { "python" } else { "python3" };
         let mut command = Command::new(program);
-        command.args(["-B", "-c", SCRIPT]).arg(folder).arg(patience.as_secs().to_string());
+        command.args(["-B", "-c", SCRIPT]).arg(folder).arg(PATIENCE.as_secs().to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // The terminal's Ctrl-C is for this process; the other one ends with its input.
         #[cfg(unix)]
@@ -84,7 +80,7 @@ impl Classes {
             let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it ended without a word");
             let _ = tell.send(json!({"error": last}).to_string());
         });
-        Ok(Classes { process, input, lines, patience, broken: None })
+        Ok(Classes { process, input, lines, patience: PATIENCE, broken: None })
     }
 
     /// Sends a request and returns the answer. After a failure there is none to any other.
@@ -145,6 +141,7 @@ impl Environment for Classes {
             outcome,
             turn: answer["turn"].as_u64().and_then(|turn| usize::try_from(turn).ok()),
             detail: answer["detail"].as_str().unwrap_or_default().to_owned(),
+            difference: Vec::new(),
             made: None,
             bfcl: Some(kind.to_owned()),
         })
@@ -173,7 +170,7 @@ mod tests {
         );
         std::fs::write(modules.join("multi_turn_utils.py"), utils).unwrap();
         let case = r#"{"id": "x_1", "initial_config": {}, "involved_classes": [], "ground_truth": [["tool()"]]}"#;
-        Classes::begin(folder, &Exact::parse(case).unwrap(), Duration::from_secs(2))
+        Classes::start(folder, &Exact::parse(case).unwrap())
     }
 
     #[test]
@@ -191,6 +188,10 @@ mod tests {
         ] {
             let mut classes = begun(folder.path(), body).unwrap();
             classes.begin_turn();
+            // Python may take long to start.
+            if body == hangs {
+                classes.patience = Duration::from_secs(2);
+            }
             let failed = format!("the leaderboard's classes failed at the call of tool: {why}");
             assert_eq!(classes.call("tool", &Map::new()), Err(failed.clone()));
             // It stays so, and the verdict says it.

@@ -1,9 +1,10 @@
 //! The card of `callwright certify`: which files of a model call tools as well as the reference.
 
-use super::{STYLE, render};
+use super::{STYLE, curve, render};
 use crate::certify::{Against, Figures, MARGIN, Verdict};
 use crate::compare::Comparison;
 use crate::stats::Proportion;
+use crate::summary::ConfigurationSummary;
 use crate::verdict::{p_value, sentence};
 use callwright::error::{Error, ErrorKind, Result};
 use minijinja::{Value, context};
@@ -41,6 +42,9 @@ pub struct Row {
     pub file_size: u64,
     /// How its weights are stored.
     pub quantization: Option<String>,
+    /// The type of the KV cache's keys and values, where that is what differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_type: Option<String>,
     /// Bytes of memory that it took, with the mapped file.
     pub memory: Option<u64>,
     /// The chat template's name.
@@ -55,6 +59,9 @@ pub struct Row {
     pub against: Option<Against>,
     /// The share of correct answers, where answers were generated.
     pub correct: Option<Proportion>,
+    /// The curve of the decision to call in these answers.
+    #[serde(skip)]
+    pub curve: Option<Value>,
     /// How these compare with the reference's, in words.
     pub answers: Option<String>,
     /// Whether they are significantly fewer.
@@ -69,6 +76,12 @@ impl Row {
     /// Returns whether it is worse than the reference by either measurement.
     pub fn is_worse(&self) -> bool {
         self.word == "worse"
+    }
+
+    /// Takes the figures of the generated answers.
+    pub fn answered(&mut self, answers: &ConfigurationSummary<'_>) {
+        self.correct = answers.scores.get("accuracy");
+        self.curve = answers.calibration().map(curve::figures);
     }
 
     /// Compares the row with the reference by both measurements.
@@ -140,7 +153,7 @@ pub fn verdict(rows: &[Row], order: Option<String>) -> Vec<String> {
     }
     let Figures { exact, token_probability, .. } = &reference.figures;
     let own = format!(
-        "{} would write {:.0}% of the right calls to the letter, and finds a token of one {:.1}% likely.",
+        "{} would write {:.0}% of the right calls to the letter, and finds each of their tokens {:.1}% likely, on average.",
         reference.label,
         100.0 * exact.share(),
         100.0 * token_probability
@@ -167,6 +180,7 @@ pub fn files(card: &Card) -> Result<[(&'static str, String); 4]> {
     let page = context! {
         style => Value::from_safe_string(STYLE.to_owned()),
         drawing => Value::from_safe_string(drawing.clone()),
+        curves => card.files.iter().filter_map(|row| Some((&row.label, row.curve.clone()?))).collect::<Vec<_>>(),
         ..figures.clone()
     };
     Ok([

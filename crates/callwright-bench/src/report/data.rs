@@ -94,33 +94,36 @@ fn row(
         calls,
         repairs,
         sample.written(),
-        turns(one, limit)
+        turns(one, limit),
+        sample.verdict.as_ref().map(|verdict| verdict.difference.join("\n")),
     ])
 }
 
 /// The turns as texts, each with whether the answers left the right path there.
 fn turns(one: &ScoredSample<'_>, limit: usize) -> Vec<Value> {
     let left = one.sample.verdict.as_ref().and_then(|verdict| verdict.turn);
-    let text = |turn: &Turn| {
-        let message = |message: &Value| {
-            let said = message["content"].as_str().unwrap_or_default();
-            let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
-                let function = &call["function"];
-                let part = |key: &str| function[key].as_str().map_or_else(|| function[key].to_string(), str::to_owned);
-                format!("→ {} {}", part("name"), part("arguments"))
-            });
-            let lead = match message["role"].as_str() {
-                Some("tool") => "← ",
-                Some("user") => "User: ",
-                _ => "",
-            };
-            let said = (!said.is_empty()).then(|| format!("{lead}{}", cut(said, limit / 4)));
-            said.into_iter().chain(calls).collect::<Vec<_>>().join("\n")
-        };
-        turn.messages.as_array().into_iter().flatten().map(message).collect::<Vec<_>>().join("\n")
-    };
     let turns = one.sample.turns.iter().enumerate();
-    turns.map(|(index, turn)| json!([turn.status, cut(&text(turn), limit), left == Some(index)])).collect()
+    turns.map(|(index, turn)| json!([turn.status, cut(&said(turn, limit / 4), limit), left == Some(index)])).collect()
+}
+
+/// The messages of a turn, each with at most `limit` bytes of text.
+pub(crate) fn said(turn: &Turn, limit: usize) -> String {
+    let message = |message: &Value| {
+        let said = message["content"].as_str().unwrap_or_default();
+        let calls = message["tool_calls"].as_array().into_iter().flatten().map(|call| {
+            let function = &call["function"];
+            let part = |key: &str| function[key].as_str().map_or_else(|| function[key].to_string(), str::to_owned);
+            format!("→ {} {}", part("name"), part("arguments"))
+        });
+        let lead = match message["role"].as_str() {
+            Some("tool") => "← ",
+            Some("user") => "User: ",
+            _ => "",
+        };
+        let said = (!said.is_empty()).then(|| format!("{lead}{}", cut(said, limit)));
+        said.into_iter().chain(calls).collect::<Vec<_>>().join("\n")
+    };
+    turn.messages.as_array().into_iter().flatten().map(message).collect::<Vec<_>>().join("\n")
 }
 
 fn case_of(case: &Case, limit: usize) -> Value {

@@ -14,9 +14,9 @@ function element(tag, properties, ...children) {
 }
 
 function sampleOf(row) {
-  const [caseIndex, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens, turns] = row;
+  const [caseIndex, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens, turns, state] = row;
   const [id, category, expected, asked] = data.cases[caseIndex];
-  return { id, category, expected, asked, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens, turns };
+  return { id, category, expected, asked, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens, turns, state };
 }
 
 // Markers and calls are shown at their places in the raw text.
@@ -49,6 +49,7 @@ function body(sample) {
   const part = (title, ...content) => made.append(element("h3", {}, title), ...content);
   if (sample.asked) part("Asked", element("pre", {}, sample.asked));
   if (sample.detail) part("Why", element("pre", {}, sample.detail));
+  if (sample.state) part("What is different in the state", element("pre", {}, sample.state));
   if (sample.turns.length) {
     // Opened where the answers left the right path, or else all.
     const left = sample.turns.some(([, , here]) => here);
@@ -130,4 +131,12 @@ document.getElementById("outcome").value = data.samples.some((row) => data.outco
 filter.addEventListener("submit", (event) => event.preventDefault());
 more.addEventListener("click", show);
 filter.hidden = false;
+// A link may say which answers to show: #configuration=1&outcome=&text=one-call
+for (const [id, value] of new URLSearchParams(location.hash.slice(1))) {
+  if (["configuration", "outcome", "category", "text"].includes(id)) document.getElementById(id).value = value;
+}
 search();
+if (location.hash.length > 1) {
+  document.getElementById("samples").scrollIntoView();
+  if (found.length === 1) list.firstChild.open = true;
+}

@@ -107,11 +107,32 @@ impl Environment for Played {
             (None, Some(said)) => said,
             (None, None) => (Outcome::Correct, None, String::new()),
         };
-        Ok(Verdict { outcome, turn, detail, made: Some(made), bfcl: None })
+        let difference = match outcome {
+            Outcome::Correct | Outcome::WrongState => Vec::new(),
+            _ => self.difference(turn.unwrap_or(last)),
+        };
+        Ok(Verdict { outcome, turn, detail, difference, made: Some(made), bfcl: None })
     }
 }
 
 impl Played {
+    /// Where the state after a turn is not as it has to be then; nothing where the checks do not say how that is.
+    fn difference(&self, turn: usize) -> Vec<String> {
+        let whole = Some(&self.checks).filter(|_| turn + 1 == self.parts.len());
+        let (Some(state), Some(part)) = (self.states.get(turn + 1), self.parts.get(turn)) else { return Vec::new() };
+        let expected = match whole.and_then(|checks| checks.state.as_ref()).or(part.state.as_ref()) {
+            Some(changed) => Some(self.world.after(changed)),
+            None => {
+                // Those of the whole case are all of them.
+                let of_turns = || self.parts[..=turn].iter().map(|checks| checks.changes.as_ref()).collect();
+                let changes =
+                    whole.and_then(|checks| checks.changes.as_ref()).map(|changes| vec![changes]).or_else(of_turns);
+                changes.and_then(|changes| self.world.changed(changes.into_iter().flatten())?.ok())
+            }
+        };
+        expected.map_or_else(Vec::new, |expected| differences(state, &expected))
+    }
+
     /// What was executed in a turn without approval, or twice.
     fn careless(&self, turn: usize) -> Option<(Outcome, String)> {
         self.made.iter().enumerate().filter(|(_, made)| made.turn == turn).find_map(|(index, made)| {

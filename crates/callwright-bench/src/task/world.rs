@@ -163,15 +163,7 @@ impl World {
         let of_whole = whole.changes.iter().filter(|_| !by_turn).flatten();
         let changes: Vec<&Wanted> =
             parts.clone().flat_map(|checks| checks.changes.iter().flatten()).chain(of_whole).collect();
-        let mut state = self.state.clone();
-        // A change that leaves arguments open cannot be tried.
-        if !changes.iter().all(|wanted| self.tools.problems(&wanted.name, &wanted.arguments).is_empty()) {
-            return Ok(());
-        }
-        for wanted in changes {
-            let done = self.call(&mut state, &wanted.name, &wanted.arguments).and_then(|done| done);
-            done.map_err(|why| wrong(format!("the wanted change {wanted} cannot be made: {why}")))?;
-        }
+        let Some(state) = self.changed(changes.iter().copied()).transpose()? else { return Ok(()) };
         let is_known = if by_turn { parts.clone().all(is_still) } else { whole.changes.is_some() };
         match whole.state.as_ref().filter(|_| is_known).map(|expected| differences(&state, &self.after(expected))) {
             Some(found) if !found.is_empty() => {
@@ -179,6 +171,19 @@ impl World {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The state after these changes; `None` where one leaves arguments open, and cannot be tried.
+    pub(super) fn changed<'c>(&self, changes: impl Iterator<Item = &'c Wanted> + Clone) -> Option<Result<Value>> {
+        let is_whole = |wanted: &Wanted| self.tools.problems(&wanted.name, &wanted.arguments).is_empty();
+        changes.clone().all(is_whole).then(|| {
+            let mut state = self.state.clone();
+            for wanted in changes {
+                let done = self.call(&mut state, &wanted.name, &wanted.arguments).and_then(|done| done);
+                done.map_err(|why| wrong(format!("the wanted change {wanted} cannot be made: {why}")))?;
+            }
+            Ok(state)
+        })
     }
 
     /// The state at the beginning with these differences.

@@ -1,9 +1,10 @@
 //! report.html in a real browser.
 
 use super::runs::make;
+use crate::outcome::Outcome;
 use crate::report::html;
 use crate::suite::Suite;
-use crate::summary::Summary;
+use crate::summary::{ScoredSample, Summary};
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,13 +15,13 @@ fn browser() -> Option<PathBuf> {
     std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file())
 }
 
-/// The page as it is in the browser once its scripts have run.
-fn shown(browser: &Path, page: &Path) -> String {
+/// The page at an address as it is in the browser once its scripts have run.
+fn shown(browser: &Path, page: &str) -> String {
     let profile = tempfile::tempdir().unwrap();
     let mut command = Command::new(browser);
     command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--dump-dom"]);
     command.arg(format!("--user-data-dir={}", profile.path().display()));
-    command.arg(format!("file://{}", page.display())).timeout(Duration::from_secs(300));
+    command.arg(page).timeout(Duration::from_secs(300));
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
@@ -30,20 +31,33 @@ fn a_browser_lists_the_answers_and_needs_no_script_for_the_figures() {
     let browser = browser().expect("chromium, chromium-browser or google-chrome is on the PATH");
     let folder = tempfile::tempdir().unwrap();
     let suite = Suite::builtin().unwrap().limited(150);
-    let directory = make(&folder.path().join("run"), &suite, &[0.0, 1.0], 1, 6, None);
+    let directory = make(&folder.path().join("run"), &suite, &[0.0, 1.0], 1, 3, None);
+    let summary = Summary::new(&directory).unwrap();
     let page = folder.path().join("report.html");
-    std::fs::write(&page, html(&Summary::new(&directory).unwrap()).unwrap()).unwrap();
+    std::fs::write(&page, html(&summary).unwrap()).unwrap();
+    let address = format!("file://{}", page.display());
+    let rows = |text: &str| text.matches("<summary><span><i class=\"swatch\"").count();
 
-    let with_scripts = shown(&browser, &page);
-    let rows = with_scripts.matches("<details><summary><span><i class=\"swatch\"").count();
-    assert!(with_scripts.contains(&format!("of {}</output>", directory.samples.len())), "the list has no count");
-    assert_eq!(rows, 100, "the first page of the list");
+    // What failed is shown first, a page of it.
+    let right: usize = summary.configurations.iter().map(|one| one.outcomes[Outcome::Correct as usize]).sum();
+    let (all, failed) = (directory.samples.len(), directory.samples.len() - right);
+    assert!(failed > 100, "{failed}");
+    let with_scripts = shown(&browser, &address);
+    assert!(with_scripts.contains(&format!("<output>{failed} of {all}</output>")), "the list has no count");
+    assert_eq!(rows(&with_scripts), 100, "the first page of the list");
+
+    // A link opens one answer of a configuration, also a right one.
+    let is_right = |one: &&ScoredSample<'_>| one.scored.outcome == Outcome::Correct;
+    let case = &summary.configurations[1].samples.iter().find(is_right).unwrap().case.id;
+    let linked = shown(&browser, &format!("{address}#configuration=1&outcome=&text={case}"));
+    assert!(linked.contains(&format!("<output>1 of {all}</output>")) && rows(&linked) == 1, "{case}");
+    assert!(linked.contains("What was read"), "the answer is open");
 
     // --dump-dom is a script itself, so scripts cannot be off: the page goes without its own.
     let text = std::fs::read_to_string(&page).unwrap();
     let (figures, _) = text.split_once("<script").unwrap();
     std::fs::write(&page, figures).unwrap();
-    let without = shown(&browser, &page);
+    let without = shown(&browser, &address);
     for (heading, drawn) in
         [("Correct answers", "<svg"), ("By category", "<table"), ("Scores", "<table"), ("Outcomes", "class=\"bar\"")]
     {

@@ -4,6 +4,7 @@ use super::fake::configuration;
 use crate::ask::SessionAnswers;
 use crate::directory::{NOW, Plan, RunDirectory};
 use crate::outcome::Outcome;
+use crate::replay::replay;
 use crate::report::html;
 use crate::run::{Answerer, run};
 use crate::sample::Turn;
@@ -26,6 +27,7 @@ fn ended() -> Turn {
         status: "done".to_owned(),
         answers: 1,
         tokens: 0,
+        executed: Vec::new(),
     }
 }
 
@@ -329,6 +331,43 @@ fn a_task_is_run_as_the_agent_runs_and_kept_turn_by_turn() {
     // Nothing is asked again.
     let mut directory = RunDirectory::start(&path, plan, &suite, true).unwrap();
     assert!(run(&mut directory, &mut |_, _| panic!("all is there"), &mut |_| (), &AtomicBool::new(false)).unwrap());
+}
+
+#[test]
+fn a_failed_task_is_repeated_without_a_model() {
+    let suite =
+        one(r#""turns": ["Lock the back door."], "changes": [{"name": "lock", "arguments": {"door": "back"}}]"#);
+    let suite = suite.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let plan = Plan::new(&suite, vec![configuration("none", 0.0)], 1);
+    let mut directory = RunDirectory::start(&path, plan, &suite, false).unwrap();
+    let front = r#"«{"name": "lock", "arguments": {"door": "front"}}»"#;
+    let mut open = |_, _| Ok(vec![answers(&[front, "It is locked."])]);
+    assert!(run(&mut directory, &mut open, &mut |_| (), &AtomicBool::new(false)).unwrap());
+    drop(directory);
+    let repeated = |case: &str| replay(&Summary::new(&RunDirectory::open(&path).unwrap()).unwrap(), case);
+    let verdict = r#"missing_call: lock(door: "back") was not executed; executed were lock(door: "front")
+  in the state, /doors/back is "open"; expected "locked"
+  in the state, /log is [{"door":"front"}]; expected [{"door":"back"}]
+"#;
+    let turn =
+        "one, none\n\nTurn 1 of 1: done\nUser: Lock the back door.\n→ lock {\"door\":\"front\"}\n← ok\nIt is locked.\n";
+    let page = format!("\n{}#configuration=0&outcome=&text=one\n", path.join("report.html").display());
+    assert_eq!(repeated("one").unwrap(), format!("{turn}\n{verdict}{page}"));
+    let page = html(&Summary::new(&RunDirectory::open(&path).unwrap()).unwrap()).unwrap();
+    assert!(page.contains(r#"/doors/back is \"open\"; expected \"locked\""#), "the report has the difference");
+    let error = repeated("on").unwrap_err().to_string();
+    assert!(error.contains("has no answer to \"on\"") && error.contains("did you mean \"one\"?"), "{error}");
+
+    // A result and a verdict that are others now.
+    let journal = path.join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let text = text.replace(r#""result":"ok""#, r#""result":"fine""#).replace("missing_call", "wrong_state");
+    std::fs::write(&journal, text).unwrap();
+    let text = repeated("one").unwrap();
+    assert!(text.contains("It is locked.\n  lock now gives \"ok\", and gave \"fine\"\n"), "{text}");
+    assert!(text.contains("When it was recorded: wrong_state: lock(door"), "{text}");
 }
 
 #[test]

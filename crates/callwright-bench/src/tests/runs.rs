@@ -6,6 +6,7 @@ use crate::compare::{Comparison, compare};
 use crate::configuration::{Configuration, labels, short_names};
 use crate::directory::{Plan, RunDirectory};
 use crate::export::export;
+use crate::report::matrix::write_matrix;
 use crate::report::{html, json, junit, markdown};
 use crate::run::{Answer, Answerer, Progress, run};
 use crate::suite::{Case, Suite};
@@ -251,6 +252,41 @@ fn a_page_has_latencies_and_escapes_names() {
         "{latency}"
     );
     assert!(!page.contains("<b>&"), "a name is not escaped");
+}
+
+#[test]
+fn a_page_of_several_runs_opens_their_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap();
+    let (few, more) = (suite.clone().limited(20), suite.limited(30));
+    let at = |name: &str| folder.path().join(name);
+    let mut first = make(&at("first"), &few, &[0.0, 1.0], 1, 6, None);
+    first.plan.date = Some("2026-01-31".to_owned());
+    let other = make_with(&at("a peer #2"), &few, vec![configuration("peer", 0.0)], 1, 3, None);
+    let third = make(&at("third"), &more, &[0.0], 1, 6, None);
+    let summaries = [&first, &other, &third].map(|run| Summary::new(run).unwrap());
+    let page = write_matrix(&summaries, &at("page")).unwrap();
+    let text = std::fs::read_to_string(page).unwrap();
+    let headings: Vec<&str> = text.split("<h2>").skip(1).filter_map(|part| part.split("</h2>").next()).collect();
+    assert_eq!(headings, ["20 cases of builtin", "30 cases of builtin, fake", "What is counted"]);
+    // Those that answered the same cases are beside each other, and told apart.
+    for label in ["fake, temp 0", "fake, temp 1", "peer, temp 0"] {
+        assert_eq!(text.matches(&format!("<tr><th>{label}</th>")).count(), 1, "{label}\n{text}");
+    }
+    assert!(text.contains("2026-01-31, callwright") && text.contains("no date, callwright"), "{text}");
+    let links: BTreeSet<&str> = text
+        .split("<a href=\"")
+        .skip(1)
+        .filter_map(|part| part.split('"').next()?.split_once('#'))
+        .map(|(file, _)| file)
+        .collect();
+    assert_eq!(links, BTreeSet::from(["run-a%20peer%20%232.html", "run-first.html", "run-third.html"]));
+    assert!(text.contains("run-first.html#configuration=1&amp;outcome="), "{text}");
+    for name in ["run-a peer #2.html", "run-first.html", "run-third.html"] {
+        assert!(std::fs::read_to_string(at("page").join(name)).unwrap().contains("id=\"samples\""), "{name}");
+    }
+    let error = write_matrix(&[Summary::new(&first).unwrap(), Summary::new(&first).unwrap()], &at("page")).unwrap_err();
+    assert!(error.message().contains("two runs are called first"), "{error}");
 }
 
 #[test]
