@@ -10,6 +10,7 @@
 mod api;
 mod bodies;
 mod connections;
+mod embedding;
 mod guard;
 mod job;
 mod line;

@@ -1,5 +1,6 @@
 //! Why a request gets no answer, in the forms of the dialects.
 
+use super::queue::Full;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -110,6 +111,14 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         self.response(self.openai())
+    }
+}
+
+impl From<Full> for Refusal {
+    fn from(Full { seconds }: Full) -> Refusal {
+        let message = format!("too many requests wait already; try again in about {seconds} seconds");
+        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message);
+        Refusal { retry_after: Some(seconds), ..refusal }
     }
 }
 

@@ -113,6 +113,7 @@ pub use callwright_core::tool::{self, Tools};
 pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
 #[doc(hidden)]
 pub use callwright_core::{setting, text_file};
+pub use engine::llama::Embedder;
 pub use model::{Model, ModelBuilder};
 pub use session::Session;
 
@@ -124,4 +125,5 @@ const _: () = {
     is_send::<Session>();
     is_send::<dyn engine::Engine>();
     is_send::<agent::Agent>();
+    is_send::<Embedder>();
 };
