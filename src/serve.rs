@@ -17,6 +17,7 @@ mod line;
 mod memory;
 mod metrics;
 mod offered;
+mod overlooked;
 mod pool;
 mod queue;
 mod refusal;

@@ -18,6 +18,8 @@ mod recovery;
 mod run;
 pub mod turn;
 
+#[doc(hidden)]
+pub use messages::restated;
 pub use other_models::Fallbacks;
 pub use other_models::OpenModel;
 pub use run::Agent;
