@@ -42,6 +42,23 @@ impl Refusal {
         Refusal { retry_after: Some(1), ..Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }
     }
 
+    /// Refuses a field that is there with a value of another type.
+    pub(super) fn unless(is: bool, field: &'static str, expected: &str) -> Result<(), Refusal> {
+        if is {
+            Ok(())
+        } else {
+            Err(Refusal { param: Some(field), ..Refusal::invalid(format!("{field}: expected {expected}")) })
+        }
+    }
+
+    /// The same with the name that a field has in a dialect, in place of the one in chat completions.
+    pub(super) fn naming(mut self, field: &str, own: &str) -> Refusal {
+        if let Some(rest) = self.message.strip_prefix(field).filter(|rest| rest.starts_with([' ', '.', ':'])) {
+            self.message = format!("{own}{rest}");
+        }
+        self
+    }
+
     /// OpenAI's kind of the error.
     fn kind(&self) -> &'static str {
         match self.status {

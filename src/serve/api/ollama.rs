@@ -183,12 +183,15 @@ fn read_text(mut body: Map<String, Value>) -> Result<(Asked, bool), Refusal> {
         Some(_) => return Err(Refusal::invalid("prompt: expected a text")),
         None => return Err(Refusal::invalid("prompt is missing; expected a text")),
     };
-    let system = body.shift_remove("system").filter(|system| system.as_str().is_some_and(|text| !text.is_empty()));
-    if body.shift_remove("raw") == Some(json!(true)) {
+    let system = body.shift_remove("system").filter(|system| !system.is_null() && system != "");
+    Refusal::unless(system.as_ref().is_none_or(Value::is_string), "system", "a text")?;
+    let raw = body.shift_remove("raw").filter(|raw| !raw.is_null());
+    Refusal::unless(raw.as_ref().is_none_or(Value::is_boolean), "raw", "true or false")?;
+    if raw == Some(json!(true)) {
         let (stream, model) = (streams(&mut body)?, model(&body));
         let mut fields = Map::from_iter([("prompt".to_owned(), json!(prompt))]);
         options(&mut body, &mut fields)?;
-        let work = Work::Text(Box::new(Text::read(fields)?));
+        let work = Work::Text(Box::new(Text::read(fields).map_err(in_own_words)?));
         return Ok((Asked { work, answers: 1, model }, stream));
     }
     let system = system.map(|text| json!({"role": "system", "content": text}));
@@ -235,9 +238,14 @@ fn read(mut body: Map<String, Value>, messages: Vec<Value>) -> Result<(Asked, bo
     }
     // What else there is means what it means in chat completions, or is named in a note.
     fields.extend(body);
-    let mut chat = Chat::read(fields, std::mem::take(&mut own.own))?;
+    let mut chat = Chat::read(fields, std::mem::take(&mut own.own)).map_err(in_own_words)?;
     chat.notes.extend(notes);
     Ok((Asked::chat(chat, model), stream))
+}
+
+/// A refusal with the names that Ollama's API has.
+fn in_own_words(refusal: Refusal) -> Refusal {
+    refusal.naming("max_tokens", "options.num_predict").naming("response_format", "format")
 }
 
 /// Takes the options over into a body of chat completions, and says which are not used.
