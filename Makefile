@@ -17,7 +17,7 @@
 # make features    builds the common combinations of features, and the core for WebAssembly
 # make targets     checks that Windows and macOS are compiled for, and with the oldest Rust that is promised
 # make clients     tries the server with real clients (OpenAI, Anthropic, LangChain), where their packages can be installed
-# make agents      tries Codex, Claude Code and OpenCode against the server, where npm can install them (5 to 15 minutes; AGENTS=codex: one)
+# make agents      tries Codex, Claude Code and OpenCode against the server, where npm can install them (2 to 15 minutes; AGENTS=codex: one)
 # make mcp         tries real MCP servers (time, fetch, git, filesystem, everything), where their packages can be installed
 # make attack      tries hostile requests, schemas, clients and inputs against a fresh server (10 to 20 minutes; ATTACK=--schemas=100: two)
 # make fuzz        ten million broken texts through the parser, in every format (about 15 minutes)

@@ -10,12 +10,14 @@
 mod api;
 mod bodies;
 mod connections;
+mod embedding;
 mod guard;
 mod job;
 mod line;
 mod memory;
 mod metrics;
 mod offered;
+mod overlooked;
 mod pool;
 mod queue;
 mod refusal;

@@ -3,6 +3,7 @@
 mod anthropic;
 mod chat;
 mod completions;
+mod embeddings;
 mod ollama;
 mod prompts;
 mod responses;
@@ -12,7 +13,6 @@ mod tools;
 use super::bodies::Held;
 use super::job::{Chat, Job, Work};
 use super::line::Line;
-use super::queue::Full;
 use super::refusal::Refusal;
 use super::updates::{Answer, Inbox, Update, channel};
 use super::{Server, guard};
@@ -50,6 +50,8 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/v1/chat/completions", post(chat::completions))
         .route("/chat/completions", post(chat::completions))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/embeddings", post(embeddings::openai))
+        .route("/embeddings", post(embeddings::openai))
         .route("/v1/responses", post(responses::responses).get(responses::no_socket))
         .route("/v1/responses/{id}", get(responses::remembered).delete(responses::forget))
         .route("/v1/messages", post(anthropic::messages))
@@ -63,6 +65,8 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/api/show", post(ollama::show))
         .route("/api/chat", post(ollama::chat))
         .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(embeddings::ollama))
+        .route("/api/embeddings", post(embeddings::ollama_one))
         .route("/api/v0/models", get(server::studio_models))
         .route("/api/v0/models/{*id}", get(server::studio_model))
         .route("/props", get(prompts::first_props).post(prompts::props))
@@ -192,17 +196,12 @@ async fn ask<D: Send + 'static>(
             if let (Work::Chat(chat), Some(note)) = (&mut work, &note) {
                 chat.notes.push(note.clone());
             }
-            host.push(Job { work, outbox: outbox.another(number), until, _held: Arc::clone(&held) }).map_err(full)?;
+            host.push(Job { work, outbox: outbox.another(number), until, _held: Arc::clone(&held) })
+                .map_err(Refusal::from)?;
         }
         Ok((Running { inbox, model: slot.id.clone() }, more))
     })
     .await
-}
-
-fn full(Full { seconds }: Full) -> Refusal {
-    let message = format!("too many requests wait already; try again in about {seconds} seconds");
-    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message);
-    Refusal { retry_after: Some(seconds), ..refusal }
 }
 
 /// Does work that takes a while; a panic in it ends the request and nothing else.

@@ -86,6 +86,8 @@ pub(super) struct Own {
     pub max_calls: Option<usize>,
     /// See [`Options::max_thinking`].
     pub max_thinking: Option<usize>,
+    /// See [`ModelEntry::restate_results`].
+    pub restate_results: Option<bool>,
     /// See [`Options::select_tools`].
     pub select_tools: Option<usize>,
     /// See [`Options::loop_guard`].
@@ -356,7 +358,9 @@ impl Text {
                 return Err(Refusal::invalid(format!("prompt is {}; expected one text", shown(&other))));
             }
         };
-        let echo = fields.shift_remove("echo").and_then(|echo| echo.as_bool()).unwrap_or(false);
+        let echo = fields.shift_remove("echo").filter(|echo| !echo.is_null());
+        Refusal::unless(echo.as_ref().is_none_or(Value::is_boolean), "echo", "true or false")?;
+        let echo = echo == Some(Value::Bool(true));
         let mut conversation = Conversation::default();
         conversation.extra = fields;
         conversation.extra.shift_remove("model");

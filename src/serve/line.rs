@@ -46,6 +46,11 @@ impl Line {
         self.about().model = Some(model.to_owned());
     }
 
+    /// Adds texts that were read, and not answered.
+    pub(super) fn read(&self, tokens: usize) {
+        self.about().tokens = Some((tokens, 0));
+    }
+
     /// Adds an answer that is over.
     pub(super) fn answered(&self, usage: &Usage) {
         let mut about = self.about();

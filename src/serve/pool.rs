@@ -1,5 +1,6 @@
 //! The models that are served: loaded when they are first asked for, released when others need their memory.
 
+use super::embedding::Desk;
 use super::job::Job;
 use super::queue::{Full, Queue};
 use super::refusal::Refusal;
@@ -10,7 +11,7 @@ use callwright::engine::{Engine, Token};
 use callwright::error::nearest;
 use callwright::models::{Gguf, Models, bundled};
 use callwright::session::Session;
-use callwright::{Model, Result};
+use callwright::{Model, ModelBuilder, Result};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ pub(super) struct Slot {
     pub created: u64,
     /// When it was last used, in milliseconds since the server began.
     used: AtomicU64,
-    host: Mutex<Option<Arc<Host>>>,
+    loaded: Mutex<Option<Loaded>>,
     /// What is known of it, once that was looked up.
     about: Mutex<Option<About>>,
 }
@@ -57,9 +58,18 @@ pub(super) struct About {
     pub trained: Option<u64>,
     /// The size of its file in bytes.
     pub size: u64,
+    /// Whether it makes embeddings, and does not generate.
+    pub embeds: bool,
 }
 
-/// A loaded model with its workers.
+/// A loaded model.
+#[derive(Clone)]
+enum Loaded {
+    Chat(Arc<Host>),
+    Embedder(Arc<Desk>),
+}
+
+/// A loaded model that generates, with its workers.
 pub(super) struct Host {
     shared: Arc<Shared>,
     /// Knows the bytes of tokens. It does nothing that takes long.
@@ -80,7 +90,7 @@ impl Pool {
             name: name.clone(),
             created: seconds,
             used: AtomicU64::new(0),
-            host: Mutex::default(),
+            loaded: Mutex::default(),
             about: Mutex::default(),
         };
         let bundled = [bundled::NAME.to_owned()];
@@ -101,8 +111,7 @@ impl Pool {
     /// # Errors
     /// Those of opening it.
     pub(super) fn load_first(&self, server: &Server) -> Result<()> {
-        let host = Host::open(&self.slots[0].name, server)?;
-        *lock(&self.slots[0].host) = Some(Arc::new(host));
+        *lock(&self.slots[0].loaded) = Some(Loaded::open(&self.slots[0].name, server)?);
         Ok(())
     }
 
@@ -125,38 +134,66 @@ impl Pool {
         Err(Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message))
     }
 
-    /// The loaded model; loads it where that is needed. Blocks.
+    /// The loaded model, which generates; loads it where that is needed. Blocks.
     pub(super) fn host(&self, slot: &Slot, server: &Server) -> std::result::Result<Arc<Host>, Refusal> {
+        match self.loaded(slot, server)? {
+            Loaded::Chat(host) => Ok(host),
+            Loaded::Embedder(_) => {
+                let message = format!(
+                    "the model {} makes embeddings, at /v1/embeddings, and does not generate text: name a model made for chat",
+                    slot.id
+                );
+                Err(Refusal { param: Some("model"), ..Refusal::invalid(message) })
+            }
+        }
+    }
+
+    /// The loaded model, which makes embeddings; loads it where that is needed. Blocks.
+    pub(super) fn embedder(&self, slot: &Slot, server: &Server) -> std::result::Result<Arc<Desk>, Refusal> {
+        match self.loaded(slot, server)? {
+            Loaded::Embedder(desk) => Ok(desk),
+            Loaded::Chat(_) => {
+                let message = format!(
+                    "the model {} generates text and makes no embeddings: serve one that is made for them, such as \
+                     nomic-embed-text (-m FILE.gguf), and name it as model",
+                    slot.id
+                );
+                Err(Refusal { param: Some("model"), ..Refusal::invalid(message) })
+            }
+        }
+    }
+
+    fn loaded(&self, slot: &Slot, server: &Server) -> std::result::Result<Loaded, Refusal> {
         slot.used.store(self.began.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
-        if let Some(host) = &*lock(&slot.host) {
-            return Ok(Arc::clone(host));
+        if let Some(loaded) = &*lock(&slot.loaded) {
+            return Ok(loaded.clone());
         }
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         // Another request may have loaded it meanwhile.
-        if let Some(host) = &*lock(&slot.host) {
-            return Ok(Arc::clone(host));
+        if let Some(loaded) = &*lock(&slot.loaded) {
+            return Ok(loaded.clone());
         }
         self.make_room(slot, server)?;
-        let host = Arc::new(Host::open(&slot.name, server)?);
-        *lock(&slot.host) = Some(Arc::clone(&host));
-        Ok(host)
+        let loaded = Loaded::open(&slot.name, server)?;
+        *lock(&slot.loaded) = Some(loaded.clone());
+        Ok(loaded)
     }
 
     /// Releases the models that were not used for the longest time, until one more fits the budget.
     fn make_room(&self, wanted: &Slot, server: &Server) -> std::result::Result<(), Refusal> {
         let Some(budget) = server.options.memory_budget else { return Ok(()) };
-        let size = Host::size_of(&wanted.name, server);
+        let size = file_of(&wanted.name, server).map_or(0, |path| size_of(&path));
         loop {
-            let mut loaded: Vec<(&Slot, Arc<Host>)> =
-                self.slots.iter().filter_map(|slot| Some((slot, lock(&slot.host).clone()?))).collect();
-            let total: u64 = loaded.iter().map(|(_, host)| host.size).sum();
+            let mut loaded: Vec<(&Slot, Loaded)> =
+                self.slots.iter().filter_map(|slot| Some((slot, lock(&slot.loaded).clone()?))).collect();
+            let total: u64 = loaded.iter().map(|(_, loaded)| loaded.size()).sum();
             if loaded.is_empty() || total + size <= budget {
                 return Ok(());
             }
             loaded.sort_by_key(|(slot, _)| slot.used.load(Ordering::Relaxed));
-            let idle = |(_, host): &&(&Slot, Arc<Host>)| host.shared.queue.is_idle_within(Duration::ZERO);
+            let idle = |(_, loaded): &&(&Slot, Loaded)| loaded.load() == (0, 0);
             let until = Instant::now() + WAIT_FOR_ROOM;
-            let (slot, host) = loop {
+            let (slot, released) = loop {
                 if let Some(found) = loaded.iter().find(idle) {
                     break found;
                 }
@@ -166,8 +203,8 @@ impl Pool {
                 }
                 std::thread::sleep(Duration::from_millis(20));
             };
-            *lock(&slot.host) = None;
-            host.close();
+            *lock(&slot.loaded) = None;
+            released.close();
             tracing::debug!(model = slot.id, "released");
         }
     }
@@ -175,8 +212,8 @@ impl Pool {
     /// Ends all workers once they have answered.
     pub(super) fn close(&self) {
         for slot in &self.slots {
-            if let Some(host) = lock(&slot.host).take() {
-                host.close();
+            if let Some(loaded) = lock(&slot.loaded).take() {
+                loaded.close();
             }
         }
     }
@@ -184,7 +221,7 @@ impl Pool {
     /// How many requests wait and run, for each loaded model.
     pub(super) fn load(&self) -> Vec<(String, usize, usize)> {
         let load = |slot: &Slot| {
-            let (waiting, running) = lock(&slot.host).as_ref()?.shared.queue.load();
+            let (waiting, running) = lock(&slot.loaded).as_ref()?.load();
             Some((slot.id.clone(), waiting, running))
         };
         self.slots.iter().filter_map(load).collect()
@@ -192,34 +229,76 @@ impl Pool {
 
     /// What is known of a model: what it says once it is loaded, or else the header of its file. Blocks.
     pub(super) fn about(&self, slot: &Slot, server: &Server) -> About {
-        let host = lock(&slot.host).clone();
+        let loaded = lock(&slot.loaded).clone();
         let mut known = lock(&slot.about);
         if let Some(about) = &*known {
             return about.clone();
         }
-        let (about, loaded) = match host {
-            Some(host) => (host.about(), true),
-            None => (About::of_file(&slot.name, server), false),
+        let Some(loaded) = loaded else {
+            // It may still be downloaded.
+            return About::of_file(&slot.name, server);
         };
-        // A file may still be downloaded.
-        if loaded {
-            *known = Some(about.clone());
-        }
-        about
+        let about = match loaded {
+            Loaded::Chat(host) => host.about(),
+            Loaded::Embedder(desk) => {
+                let context = desk.with(|embedder| embedder.limit());
+                About { context: Some(context as u64), ..About::of_file(&slot.name, server) }
+            }
+        };
+        known.insert(about).clone()
     }
 
     /// Returns whether a model is loaded.
     pub(super) fn is_loaded(&self, slot: &Slot) -> bool {
-        lock(&slot.host).is_some()
+        lock(&slot.loaded).is_some()
+    }
+}
+
+impl Loaded {
+    fn open(name: &str, server: &Server) -> Result<Loaded> {
+        let options = &server.options;
+        let builder = Model::builder().hub(options.hub.clone()).load_options(options.load.again());
+        let builder = options.models_file.iter().fold(builder, |builder, file| builder.models_file(file));
+        let found = Models::load(options.models_file.as_deref())?.find(name, &options.hub)?;
+        if found.entry.server().is_none() {
+            let path = found.entry.ensure(&options.hub, &mut ())?;
+            if Gguf::open(&path)?.makes_embeddings() {
+                let desk = Desk::new(builder.open_embedder(name)?, options.queue.saturating_add(1), size_of(&path));
+                return Ok(Loaded::Embedder(Arc::new(desk)));
+            }
+        }
+        Host::open(builder, name, server).map(|host| Loaded::Chat(Arc::new(host)))
+    }
+
+    fn size(&self) -> u64 {
+        match self {
+            Loaded::Chat(host) => host.size,
+            Loaded::Embedder(desk) => desk.size,
+        }
+    }
+
+    /// How many requests wait, and how many run.
+    fn load(&self) -> (usize, usize) {
+        match self {
+            Loaded::Chat(host) => host.shared.queue.load(),
+            Loaded::Embedder(desk) => desk.load(),
+        }
+    }
+
+    /// Ends its workers once they have answered.
+    fn close(&self) {
+        match self {
+            Loaded::Chat(host) => host.close(),
+            // Its requests hold it.
+            Loaded::Embedder(_) => {}
+        }
     }
 }
 
 impl Host {
-    fn open(name: &str, server: &Server) -> Result<Host> {
+    fn open(builder: ModelBuilder, name: &str, server: &Server) -> Result<Host> {
         let options = &server.options;
-        let builder = Model::builder().hub(options.hub.clone()).load_options(options.load.again());
         let builder = if options.no_entry { builder.no_entry() } else { builder };
-        let builder = options.models_file.iter().fold(builder, |builder, file| builder.models_file(file));
         let builder = options.template.iter().fold(builder, callwright::ModelBuilder::template);
         let builder = options.format.iter().fold(builder, callwright::ModelBuilder::format);
         let model = Arc::new(builder.open(name)?);
@@ -229,7 +308,7 @@ impl Host {
         desk.notices().iter().for_each(|text| (options.notice)(text));
         let sequences = model.sequences(options.parallel)?;
         let count = sequences.at_a_time();
-        let size = std::fs::metadata(model.path()).map_or(0, |data| data.len());
+        let size = size_of(model.path());
         let shared = Arc::new(Shared {
             model,
             queue: Queue::new(options.queue, count),
@@ -250,12 +329,6 @@ impl Host {
         Ok(Host { shared, words, desk: Mutex::new(desk), size, workers: Mutex::new(workers) })
     }
 
-    /// The size of a model's file, if it is here.
-    fn size_of(name: &str, server: &Server) -> u64 {
-        let path = file_of(name, server);
-        path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |data| data.len())
-    }
-
     fn about(&self) -> About {
         let (context, info) =
             self.at_desk(|session| (session.engine().context_limit(), session.engine().model().clone()));
@@ -267,6 +340,7 @@ impl Host {
             context: Some(context as u64),
             trained: Some(info.context_train as u64),
             size: self.size,
+            embeds: false,
         }
     }
 
@@ -311,6 +385,11 @@ fn file_of(name: &str, server: &Server) -> Option<PathBuf> {
     found.entry.local(&server.options.hub)
 }
 
+/// The size of a file, if it is here.
+fn size_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |data| data.len())
+}
+
 fn quantization(gguf: &Gguf) -> String {
     gguf.quantization().unwrap_or_default().to_owned()
 }
@@ -327,7 +406,8 @@ impl About {
             quantization: quantization(&gguf),
             context: wanted.map_or(trained, |wanted| Some(trained.map_or(wanted, |trained| trained.min(wanted)))),
             trained,
-            size: std::fs::metadata(&path).map_or(0, |data| data.len()),
+            size: size_of(&path),
+            embeds: gguf.makes_embeddings(),
         }
     }
 }

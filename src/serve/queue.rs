@@ -3,7 +3,7 @@
 use super::job::Job;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What a request has in common with others, so that a worker has the beginning of its prompt in the cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -154,17 +154,5 @@ impl Queue {
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
-    }
-
-    /// Waits until nothing waits or runs, but no longer than `most`.
-    pub(super) fn is_idle_within(&self, most: Duration) -> bool {
-        let until = Instant::now() + most;
-        while self.load() != (0, 0) {
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        true
     }
 }

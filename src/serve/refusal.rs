@@ -1,5 +1,6 @@
 //! Why a request gets no answer, in the forms of the dialects.
 
+use super::queue::Full;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -39,6 +40,23 @@ impl Refusal {
     /// Something that works again later.
     pub(super) fn unavailable(message: impl Into<String>) -> Refusal {
         Refusal { retry_after: Some(1), ..Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message) }
+    }
+
+    /// Refuses a field that is there with a value of another type.
+    pub(super) fn unless(is: bool, field: &'static str, expected: &str) -> Result<(), Refusal> {
+        if is {
+            Ok(())
+        } else {
+            Err(Refusal { param: Some(field), ..Refusal::invalid(format!("{field}: expected {expected}")) })
+        }
+    }
+
+    /// The same with the name that a field has in a dialect, in place of the one in chat completions.
+    pub(super) fn naming(mut self, field: &str, own: &str) -> Refusal {
+        if let Some(rest) = self.message.strip_prefix(field).filter(|rest| rest.starts_with([' ', '.', ':'])) {
+            self.message = format!("{own}{rest}");
+        }
+        self
     }
 
     /// OpenAI's kind of the error.
@@ -110,6 +128,14 @@ impl Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         self.response(self.openai())
+    }
+}
+
+impl From<Full> for Refusal {
+    fn from(Full { seconds }: Full) -> Refusal {
+        let message = format!("too many requests wait already; try again in about {seconds} seconds");
+        let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message);
+        Refusal { retry_after: Some(seconds), ..refusal }
     }
 }
 

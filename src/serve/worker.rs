@@ -2,6 +2,7 @@
 
 use super::job::{Chat, Job, StreamArguments, Text, Work};
 use super::metrics::Metrics;
+use super::overlooked;
 use super::queue::{Kind, Queue};
 use super::refusal::Refusal;
 use super::updates::{Answer, Begun, CallIds, Finish, Outbox, Streamer, Update};
@@ -12,7 +13,7 @@ use callwright::format::Format;
 use callwright::generate::{End, Guides, Limits, Probabilities, generate_with};
 use callwright::model::Parallel;
 use callwright::session::stop::Stops;
-use callwright::session::{FinishReason, Note, NoteKind, Options, Reply, Session};
+use callwright::session::{Event, FinishReason, Note, NoteKind, Options, Reply, Session};
 use callwright::template::Piece;
 use callwright::{Error, ErrorKind, Model, Result};
 use serde_json::{Map, Value, json};
@@ -189,7 +190,11 @@ impl<'s> Worker<'s> {
         let mut streamer = Streamer::new(outbox, &ids, holds_calls, begun.clone());
         session.swap_engine(&mut self.engine);
         // The engine has to come back before anything else may fail.
-        let reply = catch_unwind(AssertUnwindSafe(|| session.answer(&request, &mut |event| streamer.event(event))));
+        let restates = chat.own.restate_results.unwrap_or(shared.model.entry().restate_results);
+        let reply = catch_unwind(AssertUnwindSafe(|| {
+            let on_event = &mut |event: &Event| streamer.event(event);
+            if restates { overlooked::answer(session, &request, on_event) } else { session.answer(&request, on_event) }
+        }));
         session.swap_engine(&mut self.engine);
         let mut reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         reply.notes.splice(0..0, session.entry().map(|entry| Note::plain(NoteKind::Model, entry.to_owned())));

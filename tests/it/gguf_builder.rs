@@ -263,6 +263,49 @@ impl GgufBuilder {
         GgufBuilder { runs: true, ..gguf }
     }
 
+    /// A model for embeddings with random weights, whose words are letters, in a context of 96 tokens.
+    pub fn bert() -> GgufBuilder {
+        let letters = ('a'..='z').flat_map(|letter| [format!("\u{2581}{letter}"), letter.to_string()]);
+        let tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"].map(String::from).into_iter().chain(letters);
+        let tokens: Vec<Vec<u8>> = tokens.map(String::into_bytes).collect();
+        let kinds = (0..tokens.len()).map(|index| if index < 4 { 3 } else { 1 }).collect();
+        let count = tokens.len() as u64;
+        let mut gguf = GgufBuilder::new()
+            .set("general.architecture", "bert")
+            .set("bert.block_count", 2)
+            .set("bert.context_length", 96)
+            .set("bert.embedding_length", 64)
+            .set("bert.feed_forward_length", 128)
+            .set("bert.attention.head_count", 2)
+            .set("bert.attention.layer_norm_epsilon", Val::Raw(6, 1e-5f32.to_le_bytes().to_vec()))
+            .set("bert.attention.causal", false)
+            .set("bert.pooling_type", 1)
+            .set("tokenizer.ggml.model", "bert")
+            .set("tokenizer.ggml.tokens", Val::Strs(tokens))
+            .set("tokenizer.ggml.token_type", Val::I32s(kinds))
+            .set("tokenizer.ggml.token_type_count", 2)
+            .tensor("token_embd.weight", &[64, count])
+            .tensor("token_types.weight", &[64, 2])
+            .tensor("position_embd.weight", &[64, 96]);
+        for (name, id) in [("padding", 0), ("unknown", 1), ("bos", 2), ("seperator", 3)] {
+            gguf = gguf.set(&format!("tokenizer.ggml.{name}_token_id"), id);
+        }
+        let norm = |gguf: GgufBuilder, name: &str| {
+            gguf.tensor(&format!("{name}.weight"), &[64]).tensor(&format!("{name}.bias"), &[64])
+        };
+        gguf = norm(gguf, "token_embd_norm");
+        for block in (0..2).map(|block| format!("blk.{block}")) {
+            for name in ["attn_q", "attn_k", "attn_v", "attn_output"] {
+                gguf = gguf.tensor(&format!("{block}.{name}.weight"), &[64, 64]);
+            }
+            gguf = norm(gguf, &format!("{block}.attn_output_norm"));
+            gguf = gguf.tensor(&format!("{block}.ffn_up.weight"), &[64, 128]);
+            gguf = gguf.tensor(&format!("{block}.ffn_down.weight"), &[128, 64]);
+            gguf = norm(gguf, &format!("{block}.layer_output_norm"));
+        }
+        GgufBuilder { runs: true, ..gguf }
+    }
+
     /// A LoRA adapter with random weights for attention of the bundled model, in `blocks` of its blocks.
     pub fn adapter(blocks: usize) -> GgufBuilder {
         let empty = GgufBuilder::new()

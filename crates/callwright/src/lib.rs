@@ -142,6 +142,7 @@ pub use callwright_core::{check, grammar, json, setting, text_file};
 #[cfg(not(feature = "unstable"))]
 use callwright_core::{check, grammar, json, setting, text_file};
 pub use callwright_core::{choose, format, message, parse, template};
+pub use engine::llama::Embedder;
 pub use model::{Model, ModelBuilder};
 pub use session::Session;
 
@@ -153,4 +154,5 @@ const _: () = {
     is_send::<Session>();
     is_send::<dyn engine::Engine>();
     is_send::<agent::Agent>();
+    is_send::<Embedder>();
 };

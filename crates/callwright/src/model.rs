@@ -7,7 +7,7 @@ pub use kind::FileKind;
 pub use session::SessionBuilder;
 
 use crate::engine::llama::parallel::{Sequences, TurnEnd};
-use crate::engine::llama::{LlamaEngine, LoadOptions};
+use crate::engine::llama::{Embedder, LlamaEngine, LoadOptions};
 use crate::engine::{Engine, ModelInfo, templates_of};
 use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress, ServerModel};
 #[cfg(feature = "remote")]
@@ -406,6 +406,29 @@ impl ModelBuilder {
         let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
         let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
         Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, own, notices })
+    }
+
+    /// The same for a model that makes embeddings, such as `nomic-embed-text`. It has no chat template and no format.
+    ///
+    /// ```no_run
+    /// let mut embedder = callwright::Model::builder().open_embedder("nomic-embed-text-v1.5.Q8_0.gguf")?;
+    /// let tokens = embedder.tokenize("search_query: ferries in Oslo", false)?;
+    /// let vector: Vec<f32> = embedder.embed(&tokens)?;
+    /// # Ok::<(), callwright::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of finding and downloading it, and [`ErrorKind::Gguf`] if it is not made for embeddings.
+    pub fn open_embedder(mut self, name: &str) -> Result<Embedder> {
+        let hub = self.hub.take().unwrap_or_else(Hub::from_env);
+        let entry = Models::load(self.models.as_deref())?.find(name, &hub)?.entry;
+        if let Some(server) = entry.server() {
+            let message = format!("{server}: embeddings of a model on another server are not supported");
+            return Err(Error::new(ErrorKind::Config, message).hint("ask that server for them"));
+        }
+        let path = entry.ensure(&hub, &mut *self.on_download.take().unwrap_or_else(|| Box::new(())))?;
+        let context = self.load.context.or(entry.context.map(|context| context as usize));
+        Embedder::load(&path, LoadOptions { context, ..self.load })
     }
 
     /// The template and the format that were given, or those of the entry.

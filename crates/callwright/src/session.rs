@@ -43,7 +43,7 @@ use compiling::Compiling;
 use context::Prompts;
 use decide::Deciding;
 use jiff::Zoned;
-use prompt::{AnswerRequest, Prepared, PromptWriter};
+use prompt::{Prepared, PromptWriter};
 use record::Recording;
 use results::Reading;
 use select::{Finder, Selector};
@@ -66,6 +66,9 @@ pub use self::{
     record::Invocation,
     select::{SelectedTools, fitting},
 };
+
+#[doc(hidden)]
+pub use self::prompt::AnswerRequest;
 
 /// A conversation with one model.
 ///

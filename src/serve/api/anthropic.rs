@@ -46,6 +46,7 @@ fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), 
     let mut take = |name: &str| body.shift_remove(name).filter(|value| !value.is_null());
     let mut messages = Vec::new();
     if let Some(system) = take("system") {
+        Refusal::unless(system.is_string() || system.is_array(), "system", "a text or a list of blocks")?;
         messages.push(json!({"role": "system", "content": blocks_text(&system)}));
     }
     match take("messages") {
@@ -63,6 +64,7 @@ fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), 
     let mut take = |name: &str| body.shift_remove(name).filter(|value| !value.is_null());
     let stop = take("stop_sequences");
     let thinking = take("thinking");
+    Refusal::unless(thinking.as_ref().is_none_or(Value::is_object), "thinking", "an object")?;
     let choice = take("tool_choice");
     let format = take("output_format").or_else(|| take("output_config")?.get("format").cloned());
     let (tools, mut left_out) = (take("tools"), Offered::default());
@@ -93,7 +95,8 @@ fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), 
         set("reasoning_effort", json!("none"));
     }
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
-    let mut chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    let chat = Chat::read(body, std::mem::take(&mut fields.own));
+    let mut chat = chat.map_err(|refusal| refusal.naming("stop", "stop_sequences"))?;
     chat.notes.extend(left_out.into_notes());
     chat.prefill = prefill;
     Ok((Asked::chat(chat, model), fields.stream))

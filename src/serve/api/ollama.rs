@@ -1,12 +1,11 @@
 //! Ollama's API, for clients that speak nothing else: chat, text, and what they ask to find a model and its context.
 
 use super::super::Server;
-use super::super::job::{Chat, ServerFields, Text, Work};
+use super::super::job::{Chat, ServerFields, Text, Work, object};
 use super::super::offered::arguments_of;
 use super::super::pool::{About, Slot};
 use super::super::updates::{Answer, Finish, Update, is_object};
-use super::prompts::with_model;
-use super::{Asked, Dialect, Inbox, Refusal, Running, Shared, ask, blocking, one, steps};
+use super::{Asked, Dialect, Inbox, Refusal, Running, Shared, ask, blocking, body, one, steps};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -73,18 +72,27 @@ fn entry(server: &Server, slot: &Slot) -> Value {
 
 /// What a model is, and what it can do.
 pub(super) async fn show(State(server): Shared, request: Request) -> Response {
-    let shown = with_model(server, request, |body, host, server| {
-        let (slot, _) = server.pool.find(model(&body).as_deref())?;
-        let about = server.pool.about(slot, server);
-        let arch = about.architecture.clone();
-        let template = host.at_desk(|session| session.template().source().to_owned());
-        Ok(json!({
-            "license": "", "modelfile": "", "parameters": format!("num_ctx {}", about.context.unwrap_or(0)),
-            "details": details(&about), "capabilities": ["completion", "tools"],
-            "model_info": {"general.architecture": arch, format!("{arch}.context_length"): about.context},
-            "template": template,
-        }))
-    });
+    let shown = async {
+        let received = body(&server, request.into_body()).await?;
+        blocking(move || {
+            let (slot, _) = server.pool.find(model(&object(&received.bytes)?).as_deref())?;
+            let about = server.pool.about(slot, &server);
+            // Of a model that generates, the template is known once it is loaded.
+            let template = match about.embeds {
+                true => String::new(),
+                false => server.pool.host(slot, &server)?.at_desk(|session| session.template().source().to_owned()),
+            };
+            let about = server.pool.about(slot, &server);
+            let arch = &about.architecture;
+            Ok(Json(json!({
+                "license": "", "modelfile": "", "parameters": format!("num_ctx {}", about.context.unwrap_or(0)),
+                "details": details(&about), "capabilities": if about.embeds { json!(["embedding"]) } else { json!(["completion", "tools"]) },
+                "model_info": {"general.architecture": arch, format!("{arch}.context_length"): about.context},
+                "template": template,
+            })))
+        })
+        .await
+    };
     answered(shown.await.map(IntoResponse::into_response))
 }
 
@@ -93,7 +101,7 @@ fn answered(answer: Result<Response, Refusal>) -> Response {
 }
 
 /// The model that a body names. A tag that the client has added says nothing here.
-fn model(body: &Map<String, Value>) -> Option<String> {
+pub(super) fn model(body: &Map<String, Value>) -> Option<String> {
     let name = body.get("model").or_else(|| body.get("name"))?.as_str()?;
     Some(name.strip_suffix(":latest").unwrap_or(name).to_owned())
 }
@@ -175,12 +183,15 @@ fn read_text(mut body: Map<String, Value>) -> Result<(Asked, bool), Refusal> {
         Some(_) => return Err(Refusal::invalid("prompt: expected a text")),
         None => return Err(Refusal::invalid("prompt is missing; expected a text")),
     };
-    let system = body.shift_remove("system").filter(|system| system.as_str().is_some_and(|text| !text.is_empty()));
-    if body.shift_remove("raw") == Some(json!(true)) {
+    let system = body.shift_remove("system").filter(|system| !system.is_null() && system != "");
+    Refusal::unless(system.as_ref().is_none_or(Value::is_string), "system", "a text")?;
+    let raw = body.shift_remove("raw").filter(|raw| !raw.is_null());
+    Refusal::unless(raw.as_ref().is_none_or(Value::is_boolean), "raw", "true or false")?;
+    if raw == Some(json!(true)) {
         let (stream, model) = (streams(&mut body)?, model(&body));
         let mut fields = Map::from_iter([("prompt".to_owned(), json!(prompt))]);
         options(&mut body, &mut fields)?;
-        let work = Work::Text(Box::new(Text::read(fields)?));
+        let work = Work::Text(Box::new(Text::read(fields).map_err(in_own_words)?));
         return Ok((Asked { work, answers: 1, model }, stream));
     }
     let system = system.map(|text| json!({"role": "system", "content": text}));
@@ -227,9 +238,14 @@ fn read(mut body: Map<String, Value>, messages: Vec<Value>) -> Result<(Asked, bo
     }
     // What else there is means what it means in chat completions, or is named in a note.
     fields.extend(body);
-    let mut chat = Chat::read(fields, std::mem::take(&mut own.own))?;
+    let mut chat = Chat::read(fields, std::mem::take(&mut own.own)).map_err(in_own_words)?;
     chat.notes.extend(notes);
     Ok((Asked::chat(chat, model), stream))
+}
+
+/// A refusal with the names that Ollama's API has.
+fn in_own_words(refusal: Refusal) -> Refusal {
+    refusal.naming("max_tokens", "options.num_predict").naming("response_format", "format")
 }
 
 /// Takes the options over into a body of chat completions, and says which are not used.

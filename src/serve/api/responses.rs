@@ -148,6 +148,7 @@ fn read(server: &Server, mut body: Map<String, Value>) -> Result<(Asked, Fields)
     let choice = take("tool_choice").and_then(|choice| offered.choice(&choice));
     let mut messages = Vec::new();
     if let Some(instructions) = take("instructions") {
+        Refusal::unless(instructions.is_string() || instructions.is_array(), "instructions", "a text")?;
         messages.push(json!({"role": "system", "content": instructions}));
     }
     let mut input = Input::new(&offered.names, messages);
@@ -163,8 +164,11 @@ fn read(server: &Server, mut body: Map<String, Value>) -> Result<(Asked, Fields)
         take(name);
     }
     let limit = take("max_output_tokens");
-    let format = take("text").and_then(|text| text.get("format").cloned());
-    let effort = take("reasoning").and_then(|reasoning| reasoning.get("effort").cloned());
+    let (text, reasoning) = (take("text"), take("reasoning"));
+    Refusal::unless(text.as_ref().is_none_or(Value::is_object), "text", "an object")?;
+    Refusal::unless(reasoning.as_ref().is_none_or(Value::is_object), "reasoning", "an object")?;
+    let format = text.and_then(|text| text.get("format").cloned());
+    let effort = reasoning.and_then(|reasoning| reasoning.get("effort").cloned());
     let mut set = |name: &str, value: Option<Value>| {
         if let Some(value) = value.filter(|value| !value.is_null()) {
             body.insert(name.to_owned(), value);
@@ -177,7 +181,9 @@ fn read(server: &Server, mut body: Map<String, Value>) -> Result<(Asked, Fields)
     set("response_format", format);
     set("reasoning_effort", effort);
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
-    let mut chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    let in_own_words =
+        |refusal: Refusal| refusal.naming("max_tokens", "max_output_tokens").naming("response_format", "text.format");
+    let mut chat = Chat::read(body, std::mem::take(&mut fields.own)).map_err(in_own_words)?;
     let names = std::mem::take(&mut offered.names);
     chat.notes.extend(offered.into_notes().into_iter().chain(note));
     let items = store.then_some(items);

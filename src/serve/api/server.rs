@@ -101,7 +101,7 @@ fn studio(server: &super::Server, slot: &Slot) -> Value {
     json!({
         "id": slot.id,
         "object": "model",
-        "type": "llm",
+        "type": if about.embeds { "embeddings" } else { "llm" },
         "publisher": "callwright",
         "arch": about.architecture,
         "compatibility_type": "gguf",

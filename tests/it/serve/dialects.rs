@@ -506,3 +506,53 @@ fn json_is_the_answer_to_a_result_where_the_model_would_have_written_text() {
     let value: Value = serde_json::from_str(choice["message"]["content"].as_str().unwrap()).unwrap();
     assert!(value["summary"].is_string(), "{answer}");
 }
+
+/// A model that overlooks a result makes the same call again. Where that is asked for, it gets the result once more.
+#[test]
+fn a_repeated_call_is_not_sent_where_results_are_restated() {
+    const WEATHER: &str = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"date\": \"today\"}}\n</tool_call>";
+    const OTHER: &str = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"date\": \"today\"}}\n</tool_call>";
+    let asked = |result: &str, restates: bool, stream: bool| {
+        let call = json!({"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\", \"date\": \"today\"}"}});
+        let mut body = own(json!({
+            "messages": [{"role": "user", "content": "Is it warm in Oslo?"}, {"role": "assistant", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "a", "content": result}],
+            "tools": weather()["tools"], "stream": stream,
+        }));
+        body["callwright"]["restate_results"] = json!(restates);
+        body
+    };
+    let called = |answer: &Value| answer["choices"][0]["message"]["tool_calls"].as_array().map_or(0, Vec::len);
+
+    let (_upstream, server) = scripted(&[WEATHER, "It has 3 degrees.", WEATHER, "It has 3 degrees."]);
+    let whole = server.chat(&asked("3 degrees", true, false)).json();
+    assert_eq!(
+        (called(&whole), &whole["choices"][0]["message"]["content"]),
+        (0, &json!("It has 3 degrees.")),
+        "{whole}"
+    );
+    assert_eq!(whole["choices"][0]["finish_reason"], "stop");
+    assert!(notes(&whole).contains("callwright.restate_results"), "{}", notes(&whole));
+    let prompt = whole["callwright"]["trace"]["prompt"].as_str().unwrap();
+    assert!(
+        prompt.contains("Results:\nget_weather {\"city\":\"Oslo\",\"date\":\"today\"}: 3 degrees\nNow answer"),
+        "{prompt}"
+    );
+    let streamed = server.chat(&asked("3 degrees", true, true));
+    let sent_call = |event: &Value| !event["choices"][0]["delta"]["tool_calls"].is_null();
+    assert!(!streamed.events().iter().any(sent_call) && streamed.text.contains("3 degrees."), "{}", streamed.text);
+
+    // Another call, one after an error, one that a model insists on, and any where it is not asked for.
+    let cases = [
+        (vec![OTHER], asked("3 degrees", true, false)),
+        (vec![WEATHER], asked("error: no network", true, false)),
+        (vec![WEATHER], asked("{\"error\": \"no network\"}", true, false)),
+        (vec![WEATHER, WEATHER], asked("3 degrees", true, false)),
+        (vec![WEATHER], asked("3 degrees", false, false)),
+    ];
+    for (answers, body) in cases {
+        let (_upstream, server) = scripted(&answers);
+        let answer = server.chat(&body).json();
+        assert_eq!(called(&answer), 1, "{answer}");
+    }
+}

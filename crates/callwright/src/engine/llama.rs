@@ -5,6 +5,7 @@
 
 mod backend;
 mod context;
+mod embed;
 mod layout;
 pub mod parallel;
 pub mod quantize;
@@ -14,6 +15,7 @@ mod weights;
 mod words;
 
 pub use self::backend::{cpu_features, exit_now, gpu_devices, has_gpu, leave, report_failures, slow_build_notice};
+pub use self::embed::Embedder;
 pub use self::threads::measured_counts;
 pub use super::{LoadOptions, MAX_THREADS};
 
@@ -109,35 +111,7 @@ impl LlamaEngine {
     /// [`ErrorKind::Gguf`] with llama.cpp's message if it refuses the file.
     pub(crate) fn load(path: &Path, mut options: LoadOptions) -> Result<LlamaEngine> {
         let started = Instant::now();
-        let backend = backend()?;
-        if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
-            return Err(Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", path.display())));
-        }
-        weights::check(&options.lora, path)?;
-        let mut params = LlamaModelParams::default()
-            .with_vocab_only(options.vocabulary_only)
-            .with_use_mmap(!options.no_mmap)
-            .with_use_mlock(options.mlock);
-        if let Some(layers) = options.gpu_layers {
-            params = params.with_n_gpu_layers(layers);
-        }
-        if let Some(mut on_progress) = options.on_progress.take() {
-            params = params.with_progress_callback(move |part| {
-                on_progress(part);
-                true
-            });
-        }
-        let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
-            let why = because(&error.to_string());
-            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
-                .hint(match options.is_on_gpu() {
-                    true => format!(
-                        "if the GPU's memory is too small, a smaller {} helps; -vv shows llama.cpp's messages while loading",
-                        Setting::GpuLayers
-                    ),
-                    false => "use -vv to see llama.cpp's messages while loading".to_owned(),
-                })
-        })?;
+        let model = open(path, &mut options)?;
         let info = words::describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
         let prompts = prompts(path, &info, &options, can_truncate(&model));
@@ -192,7 +166,7 @@ impl LlamaEngine {
     fn new_context(&self, tokens: usize, flash_attention: sys::llama_flash_attn_type) -> Result<Context> {
         let began = Instant::now();
         let (threads, prompt_threads) = (self.threads.decode(), self.threads.prompt());
-        let shape = Shape { tokens, sequences: 1, threads, prompt_threads, flash_attention };
+        let shape = Shape { tokens, sequences: 1, threads, prompt_threads, flash_attention, embeds: None };
         let made = Context::new(&self.model, shape, &self.options, &self.pool);
         tracing::debug!(tokens, flash_attention, elapsed = ?began.elapsed(), "made a context");
         made
@@ -583,6 +557,42 @@ impl CacheType {
             CacheType::Iq4Nl => sys::GGML_TYPE_IQ4_NL,
         }
     }
+}
+
+/// Reads the weights at `path`.
+///
+/// # Errors
+/// [`ErrorKind::Gguf`] with llama.cpp's message if it refuses the file.
+fn open(path: &Path, options: &mut LoadOptions) -> Result<LlamaModel> {
+    let backend = backend()?;
+    if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
+        return Err(Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", path.display())));
+    }
+    weights::check(&options.lora, path)?;
+    let mut params = LlamaModelParams::default()
+        .with_vocab_only(options.vocabulary_only)
+        .with_use_mmap(!options.no_mmap)
+        .with_use_mlock(options.mlock);
+    if let Some(layers) = options.gpu_layers {
+        params = params.with_n_gpu_layers(layers);
+    }
+    if let Some(mut on_progress) = options.on_progress.take() {
+        params = params.with_progress_callback(move |part| {
+            on_progress(part);
+            true
+        });
+    }
+    LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
+        let why = because(&error.to_string());
+        Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
+            .hint(match options.is_on_gpu() {
+                true => format!(
+                    "if the GPU's memory is too small, a smaller {} helps; -vv shows llama.cpp's messages while loading",
+                    Setting::GpuLayers
+                ),
+                false => "use -vv to see llama.cpp's messages while loading".to_owned(),
+            })
+    })
 }
 
 /// Returns whether long prompts are read in another context than answers.

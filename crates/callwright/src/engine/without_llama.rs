@@ -20,8 +20,7 @@ impl LlamaEngine {
     /// # Errors
     /// [`ErrorKind::Engine`], always.
     pub fn load(path: &Path, _options: LoadOptions) -> Result<LlamaEngine> {
-        Err(Error::new(ErrorKind::Engine, format!("this build cannot run {}: it has no llama.cpp", path.display()))
-            .hint("build with the feature llama, which is on by default: `cargo install callwright`"))
+        Err(no_llama(path))
     }
 
     /// An engine with a context of its own over the same weights.
@@ -32,6 +31,50 @@ impl LlamaEngine {
 
     /// How many threads decode.
     pub fn threads(&self) -> usize {
+        match self.0 {}
+    }
+}
+
+fn no_llama(path: &Path) -> Error {
+    Error::new(ErrorKind::Engine, format!("this build cannot run {}: it has no llama.cpp", path.display()))
+        .hint("build with the feature llama, which is on by default: `cargo install callwright`")
+}
+
+/// A model that makes embeddings; it cannot exist.
+pub struct Embedder(Infallible);
+
+impl Embedder {
+    /// Always fails: this build cannot run a GGUF.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`], always.
+    pub fn load(path: &Path, _options: LoadOptions) -> Result<Embedder> {
+        Err(no_llama(path))
+    }
+
+    /// Returns what the GGUF says of the model.
+    pub fn info(&self) -> &ModelInfo {
+        match self.0 {}
+    }
+
+    /// The most tokens that a text may have.
+    pub fn limit(&self) -> usize {
+        match self.0 {}
+    }
+
+    /// The tokens of a text.
+    ///
+    /// # Errors
+    /// None: there is no such model.
+    pub fn tokenize(&self, _text: &str, _cut: bool) -> Result<Vec<Token>> {
+        match self.0 {}
+    }
+
+    /// The embedding of a text's tokens.
+    ///
+    /// # Errors
+    /// None: there is no such model.
+    pub fn embed(&mut self, _tokens: &[Token]) -> Result<Vec<f32>> {
         match self.0 {}
     }
 }

@@ -8,6 +8,8 @@
 mod adapter;
 mod attention;
 mod check;
+#[cfg_attr(not(feature = "llama"), allow(dead_code))]
+mod embedding;
 mod looks_like;
 mod read;
 mod shards;
@@ -19,6 +21,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use attention::Attention;
+#[cfg(feature = "llama")]
+pub(crate) use embedding::{Embedding, Pooling};
 pub use shards::shard_of;
 pub(crate) use tensor::Tensor;
 pub(crate) use value::{Array, Strings, Value, ValueType};
@@ -79,6 +83,12 @@ impl Gguf {
     /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf), with the reason.
     pub fn check(&self) -> Result<()> {
         self.check_kind()?;
+        self.check_generates()?;
+        self.check_parts()
+    }
+
+    /// Refuses a file of which llama.cpp cannot use a part.
+    fn check_parts(&self) -> Result<()> {
         self.check_vocabulary()?;
         self.check_hyperparameters()?;
         self.check_weights()

@@ -22,8 +22,11 @@ use std::time::Instant;
 /// The request for one answer.
 #[derive(Clone)]
 pub struct AnswerRequest {
+    /// The conversation.
     pub messages: Arc<Vec<Message>>,
+    /// The tools that the model may call.
     pub tools: Arc<Tools>,
+    /// How it answers.
     pub options: Options,
     /// When the answer is ended, if it has not by then.
     pub until: Option<Instant>,

@@ -9,6 +9,7 @@ use super::state::{self, Layout};
 use super::weights::Weights;
 use crate::engine::prompt_cache::Checkpoint;
 use crate::engine::{LoadOptions, Token};
+use crate::models::gguf::Pooling;
 use crate::setting::Setting;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_sys_2 as sys;
@@ -39,6 +40,8 @@ pub(super) struct Shape {
     pub prompt_threads: usize,
     /// How llama.cpp computes attention.
     pub flash_attention: sys::llama_flash_attn_type,
+    /// How embeddings are made, and of how many tokens in one step; nothing generates in such a context.
+    pub embeds: Option<(Pooling, usize)>,
 }
 
 /// Some sequences of a model.
@@ -94,6 +97,15 @@ impl Context {
         }
         if let Some(kind) = options.cache_type_v {
             params.type_v = kind.ggml();
+        }
+        if let Some((pooling, step)) = shape.embeds {
+            params.embeddings = true;
+            params.pooling_type = match pooling {
+                Pooling::Mean => sys::LLAMA_POOLING_TYPE_MEAN,
+                Pooling::First => sys::LLAMA_POOLING_TYPE_CLS,
+                Pooling::Last => sys::LLAMA_POOLING_TYPE_LAST,
+            };
+            (params.n_batch, params.n_ubatch) = (count(step), count(step));
         }
         params.no_perf = true;
         let raw = {
@@ -210,6 +222,17 @@ impl Context {
             let logits = sys::llama_get_logits_ith(self.raw.as_ptr(), number(row));
             let count = usize::try_from(self.model.n_vocab()).unwrap_or_default();
             if logits.is_null() { &[] } else { std::slice::from_raw_parts(logits, count) }
+        }
+    }
+
+    /// The embedding of a sequence after the last batch; empty if there is none.
+    pub(super) fn embedding(&self, sequence: usize) -> &[f32] {
+        // SAFETY: llama.cpp returns null or, in a context for embeddings, as many numbers as the model says, which the next call that
+        // changes the context replaces.
+        unsafe {
+            let numbers = sys::llama_get_embeddings_seq(self.raw.as_ptr(), number(sequence));
+            let count = usize::try_from(sys::llama_model_n_embd_out(self.model.raw())).unwrap_or_default();
+            if numbers.is_null() { &[] } else { std::slice::from_raw_parts(numbers, count) }
         }
     }
 

@@ -41,7 +41,14 @@ impl Layout {
     /// One of its contexts, whose sequences have up to `tokens` each.
     pub(super) fn shape(self, tokens: usize, options: &LoadOptions) -> Shape {
         let Layout { each: sequences, threads, prompt_threads, .. } = self;
-        Shape { tokens, sequences, threads, prompt_threads, flash_attention: options.flash_attention(tokens) }
+        Shape {
+            tokens,
+            sequences,
+            threads,
+            prompt_threads,
+            flash_attention: options.flash_attention(tokens),
+            embeds: None,
+        }
     }
 }
 

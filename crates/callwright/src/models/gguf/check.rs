@@ -14,18 +14,8 @@ const MAX_LAYERS: u64 = 512;
 /// llama.cpp's `LLAMA_MAX_EXPERTS`.
 const MAX_EXPERTS: u64 = 1024;
 
-/// Architectures that do not generate text token by token.
-const NOT_GENERATING: [(&str, &str); 16] = [
-    ("bert", "makes embeddings"),
-    ("modern-bert", "makes embeddings"),
-    ("nomic-bert", "makes embeddings"),
-    ("nomic-bert-moe", "makes embeddings"),
-    ("neo-bert", "makes embeddings"),
-    ("jina-bert-v2", "makes embeddings"),
-    ("jina-bert-v3", "makes embeddings"),
-    ("eurobert", "makes embeddings"),
-    ("gemma-embedding", "makes embeddings"),
-    ("llama-embed", "makes embeddings"),
+/// Architectures that do not generate text token by token, beside those that are made for embeddings.
+const NOT_GENERATING: [(&str, &str); 6] = [
     ("t5", "is an encoder-decoder model"),
     ("t5encoder", "makes embeddings"),
     ("wavtokenizer-dec", "makes sound"),
@@ -44,6 +34,8 @@ const TOKENIZERS: [(&str, Option<u64>, Option<u64>); 7] = [
     ("hybriddna", Some(11), Some(11)),
     ("whitespace", Some(11), Some(11)),
 ];
+/// Those that only models for embeddings have.
+const EMBEDDER_TOKENIZERS: [(&str, Option<u64>, Option<u64>); 2] = [("bert", Some(101), None), ("t5", None, Some(1))];
 
 const SPECIAL_TOKENS: [&str; 17] = [
     "bos",
@@ -76,7 +68,7 @@ impl Gguf {
         Err(error.in_file(&self.path))
     }
 
-    /// Refuses files that hold something other than a model that generates text.
+    /// Refuses files that are no whole model.
     pub(super) fn check_kind(&self) -> Result<()> {
         match self.text("general.type") {
             Some("adapter") => {
@@ -98,8 +90,21 @@ impl Gguf {
                     .hint("give the model file that lies next to it"),
             );
         }
-        match NOT_GENERATING.iter().find(|(name, _)| *name == architecture) {
-            Some((_, does)) => self.fail(
+        Ok(())
+    }
+
+    /// Refuses models that do not generate text.
+    pub(super) fn check_generates(&self) -> Result<()> {
+        let architecture = self.architecture().unwrap_or_default();
+        let does = if self.makes_embeddings() {
+            Some("makes embeddings")
+        } else if self.is_of_embedders() {
+            Some("ranks texts")
+        } else {
+            NOT_GENERATING.iter().find(|(name, _)| *name == architecture).map(|(_, does)| *does)
+        };
+        match does {
+            Some(does) => self.fail(
                 refuse(format!("a model of architecture {architecture} {does}, it does not generate text"))
                     .hint("give a model made for chat, often named \"instruct\""),
             ),
@@ -116,7 +121,9 @@ impl Gguf {
         let Some(model) = self.text("tokenizer.ggml.model") else {
             return Err(refuse("tokenizer.ggml.model is missing: the file has no tokenizer").hint(CONVERTED_WRONGLY));
         };
-        let Some(&(_, default_bos, default_eos)) = TOKENIZERS.iter().find(|(name, ..)| *name == model) else {
+        let of_embedders = if self.makes_embeddings() { &EMBEDDER_TOKENIZERS[..] } else { &[] };
+        let mut known = TOKENIZERS.iter().chain(of_embedders);
+        let Some(&(_, default_bos, default_eos)) = known.find(|(name, ..)| *name == model) else {
             let known: Vec<&str> = TOKENIZERS.iter().map(|(name, ..)| *name).collect();
             return Err(refuse(format!("the tokenizer {model:?} is not one of a text-generating model"))
                 .hint(format!("known are {}", known.join(", "))));

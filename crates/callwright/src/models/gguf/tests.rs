@@ -246,6 +246,8 @@ fn models_that_cannot_be_run() {
     let cases = vec![
         ("no architecture", tiny().remove("general.architecture").build()),
         ("embeddings", tiny().set("general.architecture", "bert").build()),
+        ("embeddings of an architecture that also generates", tiny().set("qwen3.pooling_type", 3).build()),
+        ("ranking", tiny().set("general.architecture", "bert").set("bert.pooling_type", 4).build()),
         ("image part", tiny().set("general.architecture", "clip").build()),
         ("LoRA", tiny().set("general.type", "adapter").build()),
         ("importance matrix", tiny().set("general.type", "imatrix").build()),
