@@ -143,13 +143,13 @@ impl GgufBuilder {
             .tensor("token_embd.weight", &[8, 16])
     }
 
-    /// A model whose 26 letters are its tokens, with random weights, of this architecture: `llama`, the recurrent `mamba`, or the
-    /// hybrids `lfm2` and `qwen35`. A hybrid has a token with which a message begins.
+    /// A model whose 26 letters are its tokens, with random weights, of this architecture: `llama`, the recurrent `mamba`, the hybrids
+    /// `lfm2` and `qwen35`, or `gemma3` with windows of 64 tokens. The last three have a token with which a message begins.
     pub fn random(architecture: &str) -> GgufBuilder {
         let letters: Vec<String> = ('a'..='z').map(String::from).collect();
         let is_hybrid = matches!(architecture, "lfm2" | "qwen35");
         let markup = ["<end>", "<start>"].map(|token| token.as_bytes().to_vec());
-        let markup = &markup[..if is_hybrid { 2 } else { 1 }];
+        let markup = &markup[..if is_hybrid || architecture == "gemma3" { 2 } else { 1 }];
         let tokens: Vec<Vec<u8>> =
             letters.iter().map(|letter| letter.as_bytes().to_vec()).chain(markup.iter().cloned()).collect();
         let (count, blocks) = (tokens.len() as u64, if is_hybrid { 4 } else { 2 });
@@ -189,6 +189,13 @@ impl GgufBuilder {
                 ("ssm.time_step_rank", 2),
                 ("ssm.group_count", 1),
                 ("full_attention_interval", 4),
+            ],
+            "gemma3" => &[
+                ("attention.head_count_kv", 1),
+                ("attention.key_length", 32),
+                ("attention.value_length", 32),
+                ("attention.sliding_window", 64),
+                ("attention.sliding_window_pattern", 2),
             ],
             _ => &[("attention.head_count_kv", 1)],
         };
@@ -248,12 +255,14 @@ impl GgufBuilder {
             ("ffn_up.weight", &[64, 128]),
             ("ffn_down.weight", &[128, 64]),
         ];
+        let after_each: &[(&str, &[u64])] = &[("post_attention_norm.weight", &[64]), ("post_ffw_norm.weight", &[64])];
         for block in 0..blocks {
             let tensors = match architecture {
                 "mamba" => mamba.to_vec(),
                 _ if is_hybrid && is_attention(block) => [around, attention, normed].concat(),
                 "lfm2" => [around, convolution].concat(),
                 "qwen35" => [around, delta].concat(),
+                "gemma3" => [around, attention, normed, after_each].concat(),
                 _ => [around, attention].concat(),
             };
             for (name, shape) in tensors {

@@ -394,7 +394,7 @@ impl Answer<'_, '_> {
             }
         }
         if let Step::Instead(dropped, run) = step {
-            self.take_back(dropped);
+            self.take_back(dropped)?;
             return Ok(Next::Forced(run));
         }
         if constraint.is_closing() {
@@ -411,7 +411,7 @@ impl Answer<'_, '_> {
     }
 
     /// Drops the last tokens of the answer, which nobody has seen.
-    fn take_back(&mut self, count: usize) {
+    fn take_back(&mut self, count: usize) -> Result<()> {
         let kept = self.made.tokens.len().saturating_sub(count);
         self.made.tokens.truncate(kept);
         self.made.usage.rewritten_tokens += count;
@@ -419,12 +419,18 @@ impl Answer<'_, '_> {
         let decoded = self.engine.cached().len();
         self.pending.truncate(kept.saturating_sub(decoded));
         if decoded > kept {
+            let tokens = self.engine.cached()[..kept].to_vec();
             self.engine.truncate(kept);
+            // An engine may have dropped more.
+            if let Some(rest) = tokens.get(self.engine.cached().len()..).filter(|rest| !rest.is_empty()) {
+                self.engine.decode(rest)?;
+            }
         }
         self.drafts.kept = None;
         if let Some(probabilities) = self.guides.probabilities {
             probabilities.drop_last(count);
         }
+        Ok(())
     }
 
     /// A draft to decode with the tokens that were written since the model last ran, with `left` tokens to go.

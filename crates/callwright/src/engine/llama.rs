@@ -61,6 +61,8 @@ const LATER: usize = 1024;
 const SMALL: u64 = 32 << 20;
 /// Checkpoints are so many tokens apart on a GPU, which reads as many while it copies one, and on the CPU.
 const APART: (usize, usize) = (64, 8);
+/// A model with sliding windows goes back within an answer if it keeps so many tokens more than a window.
+const GO_BACK: usize = 128;
 /// The version of llama.cpp's package, which what is kept on disk belongs to.
 const LLAMA: &str = "0.1.161";
 
@@ -114,10 +116,10 @@ impl LlamaEngine {
         let model = open(path, &mut options)?;
         let info = words::describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
-        let prompts = prompts(path, &info, &options, can_truncate(&model));
         // Without weights there is nothing that they change.
         let adapters = if options.vocabulary_only { &[][..] } else { &options.lora };
         let model = Arc::new(Weights::new(model, adapters)?);
+        let prompts = prompts(path, &info, &options, can_truncate(&model));
         let (name, seconds, count) = (&info.name, started.elapsed().as_secs_f64(), threads.decode());
         match options.vocabulary_only {
             true => tracing::debug!("loaded the vocabulary of {name} in {seconds:.2} s"),
@@ -230,7 +232,9 @@ impl LlamaEngine {
 
     /// How many of the first `len` tokens it can go on from.
     fn reach(&self, len: usize) -> usize {
-        if self.can().truncate { len } else { self.checkpoints.reach(self.cached.len(), len) }
+        let context = self.flash.as_ref().or(self.context.as_ref());
+        let can = !has_state(&self.model) && context.is_none_or(|context| context.can_truncate(0, len));
+        if can { len } else { self.checkpoints.reach(self.cached.len(), len) }
     }
 
     /// Nothing is in the context any more.
@@ -413,8 +417,8 @@ impl Engine for LlamaEngine {
         let checkpoint = self.checkpoints.last(len).cloned();
         let Some(context) = self.current() else { return };
         let kept = match checkpoint {
+            _ if context.truncate(0, len) => len,
             Some(checkpoint) if context.go_back(0, &checkpoint) => checkpoint.at,
-            None if context.truncate(0, len) => len,
             // Recurrent models cannot drop a part of a sequence.
             _ => 0,
         };
@@ -449,7 +453,7 @@ impl Engine for LlamaEngine {
             self.truncate(0);
             shared = 0;
         }
-        let can_truncate = self.can().truncate;
+        let can_truncate = can_truncate(&self.model);
         let mut have = self.reach(shared.min(most));
         let full = self.context.as_ref().is_none_or(Context::is_full_attention);
         let flash = !full || (self.can_move && most >= FLASH_FROM);
@@ -508,7 +512,7 @@ impl Engine for LlamaEngine {
     }
 
     fn can(&self) -> Abilities {
-        let can = can_truncate(&self.model);
+        let can = goes_back(&self.model, &self.options);
         Abilities { truncate: can, go_back: can, draft: can }
     }
 
@@ -596,7 +600,7 @@ fn open(path: &Path, options: &mut LoadOptions) -> Result<LlamaModel> {
 }
 
 /// Returns whether long prompts are read in another context than answers.
-fn moves(model: &LlamaModel, options: &LoadOptions) -> bool {
+fn moves(model: &Weights, options: &LoadOptions) -> bool {
     // Only for these types is flash attention the faster one: with 8 bits it takes four times as long.
     let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
     let (keys, values) = (kind(options.cache_type_k), kind(options.cache_type_v));
@@ -604,9 +608,20 @@ fn moves(model: &LlamaModel, options: &LoadOptions) -> bool {
     options.flash_attention == FlashAttention::Auto && fast && model.size() >= SMALL && can_truncate(model)
 }
 
-/// Returns whether a sequence of the model can drop its last tokens.
-fn can_truncate(model: &LlamaModel) -> bool {
-    !model.is_recurrent() && !model.is_hybrid()
+/// Returns whether a sequence of the model can drop any number of its last tokens.
+fn can_truncate(model: &Weights) -> bool {
+    !has_state(model) && model.window().is_none()
+}
+
+/// Returns whether it can drop some of those that were decoded last.
+fn goes_back(model: &Weights, options: &LoadOptions) -> bool {
+    let spare = |window| context::cells(window, options.batch.unwrap_or(BATCH)) - window;
+    !has_state(model) && model.window().is_none_or(|window| spare(window) >= GO_BACK)
+}
+
+/// Returns whether the model has a state of one size for all tokens that it has read.
+fn has_state(model: &LlamaModel) -> bool {
+    model.is_recurrent() || model.is_hybrid()
 }
 
 /// Where a prompt may have checkpoints.

@@ -85,9 +85,9 @@ impl Wanted<'_> {
     fn gain(&self, tokens: &[Token], flash: usize, reach: Option<&dyn Fn(usize) -> usize>) -> Option<usize> {
         let shared = common(tokens, self.prompt);
         let used = match (self.reading, reach) {
+            (Reading::Full, _) if flash > 0 => 0,
             (_, Some(reach)) => reach(shared.min(self.most)),
             (Reading::Any, None) => shared.min(self.most),
-            (Reading::Full, None) if flash > 0 => 0,
             (Reading::Full, None) => shared.min(self.most),
             (Reading::Flash, None) => match shared.min(flash).min(self.most) {
                 all if all == self.most => all,

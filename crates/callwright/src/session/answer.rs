@@ -89,10 +89,9 @@ impl Session {
         if let Some(server) = engine.server_mut() {
             server.prepare(&written.prompt.pieces, options, request.until);
         }
-        // All tokens are looked at for this, which only a model needs that cannot drop the end of a prompt.
         let question = match engine.server() {
-            None if !engine.can().truncate => question(&**engine, written, &request.messages),
-            _ => 0,
+            None => question(&**engine, written, &request.messages),
+            Some(_) => 0,
         };
         // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
         let after_result = request.messages.last().is_some_and(|message| message.role == Role::Tool);

@@ -5,7 +5,7 @@
 
 use super::BATCH;
 use super::backend::{backend, because, is_left};
-use super::state::{self, Layout};
+use super::state::{self, Layout, Ring};
 use super::weights::Weights;
 use crate::engine::prompt_cache::Checkpoint;
 use crate::engine::{LoadOptions, Token};
@@ -24,8 +24,11 @@ const STEP: usize = 256;
 /// put the others to sleep. llama.cpp's own 50 keep a core busy for a tenth of a second.
 const POLL: u32 = 1;
 
-/// llama.h's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, which the bindings leave out: of a hybrid's state only what is recurrent.
-const RECURRENT: sys::llama_state_seq_flags = 1;
+/// llama.h's `LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`, which the bindings leave out: of a hybrid's state only what is recurrent, and of a model
+/// with sliding windows only what its layers with a window have.
+const PARTIAL: sys::llama_state_seq_flags = 1;
+/// What the number of a window's cells is a multiple of: `llama_kv_cache_iswa`.
+const WINDOW_STEP: usize = 256;
 
 /// What a context is made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -51,6 +54,10 @@ pub(super) struct Context {
     pool: Option<Pool>,
     model: Arc<Weights>,
     shape: Shape,
+    /// Where layers with a sliding window have the last tokens of a sequence.
+    ring: Option<Ring>,
+    /// The first token of each sequence that may still be in its ring.
+    since: Vec<usize>,
     /// Whether a sequence was copied since the last batch: llama.cpp copies its numbers with the next one only, so that until then
     /// no state may be read or replaced.
     copied: bool,
@@ -91,6 +98,7 @@ impl Context {
         params.n_seq_max = count(shape.sequences);
         (params.n_batch, params.n_ubatch) = (batch, at_once);
         params.flash_attn_type = shape.flash_attention;
+        params.swa_full = model.window().is_none();
         (params.n_threads, params.n_threads_batch) = (number(shape.threads), number(shape.prompt_threads));
         if let Some(kind) = options.cache_type_k {
             params.type_k = kind.ggml();
@@ -120,6 +128,8 @@ impl Context {
             pool: None,
             model: Arc::clone(model),
             shape,
+            ring: None,
+            since: vec![0; shape.sequences],
             copied: false,
             tokens: Vec::new(),
             positions: Vec::new(),
@@ -127,6 +137,9 @@ impl Context {
             ids: Vec::new(),
             wanted: Vec::new(),
         };
+        // SAFETY: it reads a number of the context.
+        let at_once = unsafe { sys::llama_n_ubatch(raw.as_ptr()) } as usize;
+        context.ring = model.window().map(|window| Ring { window, cells: cells(window, at_once).min(context.room()) });
         context.start_threads(pool);
         Ok(context)
     }
@@ -236,26 +249,59 @@ impl Context {
         }
     }
 
-    /// Drops all but the first `len` tokens of a sequence. Returns whether that is possible; dropping all always is.
-    pub(super) fn truncate(&mut self, sequence: usize, len: usize) -> bool {
-        // SAFETY: the memory belongs to the context.
-        unsafe { sys::llama_memory_seq_rm(self.memory(), number(sequence), number(len), -1) }
+    /// Returns whether a sequence has what tokens after its first `len` look back to. Recurrent states are not considered.
+    pub(super) fn can_truncate(&self, sequence: usize, len: usize) -> bool {
+        self.ring.is_none_or(|ring| len == 0 || self.first(sequence) <= (len + 1).saturating_sub(ring.window))
     }
 
-    /// Makes a sequence the same as another.
-    pub(super) fn copy(&mut self, from: usize, to: usize) {
+    /// The first token of a sequence that layers with a window have.
+    fn first(&self, sequence: usize) -> usize {
+        // SAFETY: the memory belongs to the context.
+        let first = unsafe { sys::llama_memory_seq_pos_min(self.memory(), number(sequence)) };
+        usize::try_from(first).unwrap_or_default().max(self.since[sequence])
+    }
+
+    /// Drops all but the first `len` tokens of a sequence. Returns whether that is possible; dropping all always is.
+    pub(super) fn truncate(&mut self, sequence: usize, len: usize) -> bool {
+        if !self.can_truncate(sequence, len) {
+            return false;
+        }
+        // SAFETY: the memory belongs to the context.
+        let last = unsafe { sys::llama_memory_seq_pos_max(self.memory(), number(sequence)) };
+        // SAFETY: as above.
+        let done = unsafe { sys::llama_memory_seq_rm(self.memory(), number(sequence), number(len), -1) };
+        if len == 0 {
+            self.since[sequence] = 0;
+        } else if let Some(ring) = self.ring
+            && usize::try_from(last).unwrap_or_default() / ring.cells > len / ring.cells
+        {
+            // llama.cpp would go on in the first cell that is free now, which is not the next one.
+            return self.checkpoint(sequence).is_some_and(|state| self.read_part(sequence, &state));
+        }
+        done
+    }
+
+    /// Makes a sequence the same as another. Returns whether that is possible; if not, nothing is left of it.
+    pub(super) fn copy(&mut self, from: usize, to: usize) -> bool {
+        if self.ring.is_some() {
+            // A checkpoint would be read before what llama.cpp copies with the next batch.
+            let state = self.state(from).unwrap_or_default();
+            return self.take_state(to, state);
+        }
         self.copied = true;
         // SAFETY: as above. With separate sequences, llama.cpp copies a whole one or nothing.
         unsafe {
             sys::llama_memory_seq_rm(self.memory(), number(to), -1, -1);
             sys::llama_memory_seq_cp(self.memory(), number(from), number(to), -1, -1);
         }
+        true
     }
 
     /// Drops everything.
     pub(super) fn clear(&mut self) {
         // SAFETY: as above.
         unsafe { sys::llama_memory_clear(self.memory(), true) };
+        self.since.fill(0);
     }
 
     fn memory(&self) -> sys::llama_memory_t {
@@ -297,23 +343,32 @@ impl Context {
         (bytes.len() == size).then_some(bytes)
     }
 
-    /// The recurrent part of a sequence's state, as long as the sequence is; `None` if llama.cpp cannot write it.
+    /// What a sequence cannot be truncated without, as long as it is: recurrent states, or the last tokens of layers with a window; `None` if
+    /// llama.cpp cannot write it.
     pub(super) fn checkpoint(&mut self, sequence: usize) -> Option<Vec<u8>> {
-        self.write_state(sequence, RECURRENT)
+        let part = self.write_state(sequence, PARTIAL)?;
+        Some(if self.ring.is_some() { state::convert(part, Layout { sequences: 1, ..self.layout() }) } else { part })
     }
 
     /// Drops all but the first tokens of a sequence, those of one of its checkpoints. Returns whether that is possible; if not, nothing is left of
     /// the sequence.
     pub(super) fn go_back(&mut self, sequence: usize, checkpoint: &Checkpoint) -> bool {
-        // What waits to be copied are numbers of attention, which a checkpoint does not have.
-        let read = self.read_bytes(sequence, &checkpoint.state, RECURRENT);
-        let whole = read && self.truncate(sequence, checkpoint.at);
+        // What waits to be copied are numbers of attention, which a checkpoint of a model without windows does not have.
+        let whole = self.read_part(sequence, &checkpoint.state) && self.truncate(sequence, checkpoint.at);
         if !whole {
             let why = because("it does not fit the model");
             tracing::warn!("a checkpoint after {} tokens is ignored: {why}", checkpoint.at);
             self.truncate(sequence, 0);
         }
         whole
+    }
+
+    /// Replaces what a checkpoint has.
+    fn read_part(&mut self, sequence: usize, part: &[u8]) -> bool {
+        match self.ring {
+            Some(_) => self.read_ring(sequence, &state::convert(part.to_vec(), self.layout()), PARTIAL),
+            None => self.read_bytes(sequence, part, PARTIAL),
+        }
     }
 
     /// Returns whether states can be read and replaced now.
@@ -341,13 +396,27 @@ impl Context {
             self.truncate(sequence, 0);
             return false;
         }
-        let whole = self.read_bytes(sequence, state, 0);
+        let whole = match self.ring {
+            Some(_) => self.read_ring(sequence, state, 0),
+            None => self.read_bytes(sequence, state, 0),
+        };
         if !whole {
             // What llama.cpp has to say about a refusal is not the reason of a later error.
             let _ = because("");
             self.truncate(sequence, 0);
         }
         whole
+    }
+
+    /// [`Context::read_bytes`], with each token in its place.
+    fn read_ring(&mut self, sequence: usize, state: &[u8], flags: sys::llama_state_seq_flags) -> bool {
+        let count = if flags == PARTIAL { 1 } else { 2 };
+        let placed = self.ring.and_then(|ring| state::in_ring(state, ring, count));
+        let Some((state, first, end)) = placed else { return false };
+        self.since[sequence] = first;
+        // SAFETY: the memory belongs to the context.
+        self.read_bytes(sequence, &state, flags)
+            && unsafe { sys::llama_memory_seq_rm(self.memory(), number(sequence), number(end), -1) }
     }
 
     /// Replaces a part of a sequence's state; returns whether llama.cpp has read all of it.
@@ -438,6 +507,11 @@ fn pool_functions() -> Option<(NewPool, FreePool)> {
             std::mem::transmute::<*mut c_void, FreePool>(free.as_ptr()),
         ))
     }
+}
+
+/// How many cells a window of so many tokens has where so many more are decoded at a time: `llama_kv_cache_iswa`.
+pub(super) fn cells(window: usize, at_once: usize) -> usize {
+    (window + at_once).next_multiple_of(WINDOW_STEP)
 }
 
 /// A number of tokens or sequences, in the same way.

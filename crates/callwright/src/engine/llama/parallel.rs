@@ -10,7 +10,7 @@ mod sequence;
 use super::context::{Context, Pool, Shape};
 use super::layout::{self, Layout};
 use super::weights::Weights;
-use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, moves};
+use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, has_state, moves};
 use crate::engine::prompt_cache::{Checkpoints, PromptCache, WORTH};
 use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::{Error, ErrorKind, Result};
@@ -42,8 +42,10 @@ struct State {
     flash: Option<Context>,
     /// Whether sequences can be moved there and back.
     can_move: bool,
-    /// Whether a sequence can drop its last tokens.
+    /// Whether a sequence can drop any number of its last tokens.
     can_truncate: bool,
+    /// Whether it has a recurrent state, so that it can drop none.
+    has_state: bool,
     /// Capacity of each sequence in tokens.
     room: usize,
     sequences: Vec<SequenceState>,
@@ -126,10 +128,11 @@ impl Shared {
     fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
         let can_move = moves(&engine.model, &engine.options);
-        let can_truncate = can_truncate(&engine.model);
+        let (can_truncate, has_state) = (can_truncate(&engine.model), has_state(&engine.model));
         let pool = Pool::default();
+        let (context, flash, room) = (None, None, 0);
         Shared {
-            state: Mutex::new(State { context: None, flash: None, can_move, can_truncate, room: 0, sequences }),
+            state: Mutex::new(State { context, flash, can_move, can_truncate, has_state, room, sequences }),
             changed: Condvar::new(),
             model: Arc::clone(&engine.model),
             info: engine.words.info.clone(),
@@ -295,6 +298,13 @@ impl State {
     /// Everything in the context is lost.
     fn lose_all(&mut self) {
         self.sequences.iter_mut().for_each(SequenceState::forget);
+    }
+
+    /// How many of its first `len` tokens a sequence can go on from.
+    fn reach(&self, index: usize, len: usize) -> usize {
+        let context = self.context.as_ref();
+        let can = !self.has_state && context.is_none_or(|context| context.can_truncate(index, len));
+        self.sequences[index].reach(len, can)
     }
 
     /// The sequence with the longest prefix of `prompt` that others can go on from, and its length: up to `most` tokens.

@@ -14,6 +14,10 @@
 //!
 //! A model with sliding windows writes two such parts. A hybrid writes what is recurrent after them, alike in every context. What does not read like
 //! this is left as it is, such as the state of a recurrent model.
+//!
+//! The second part has the last tokens only, in any order. llama.cpp puts what it reads into the cells from the first one on, while it
+//! decodes into one after the other, and begins again after the last. Sums over cells in another order are rounded differently. So
+//! [`in_ring`] adds cells without content, until each token has the place that it would have been decoded into.
 
 use llama_cpp_sys_2 as sys;
 use std::ops::Range;
@@ -61,6 +65,71 @@ pub(super) fn convert(mut state: Vec<u8>, to: Layout) -> Vec<u8> {
     state
 }
 
+/// Where layers with a sliding window have the last tokens: each in the cell of its position, modulo the number of cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ring {
+    /// How many tokens such a layer looks back, with the one that looks.
+    pub window: usize,
+    pub cells: usize,
+}
+
+/// Places the tokens of a state's last part in the ring. Returns the state, the first token that has content, and the number of tokens:
+/// what is beyond, llama.cpp has to drop, which is where it then goes on. `None` if it does not read like a state of so many parts.
+pub(super) fn in_ring(state: &[u8], ring: Ring, count: usize) -> Option<(Vec<u8>, usize, usize)> {
+    let parts = parts(state).filter(|parts| parts.len() == count)?;
+    let part = parts.last()?;
+    let entries = part.sequence.start + 4..part.flag?;
+    let tokens = Reader { state, at: part.sequence.start }.number()? as usize;
+    let entry = entries.len() / tokens.max(1);
+    let positions: Vec<usize> = state
+        .get(entries.clone())?
+        .chunks_exact(entry)
+        .filter_map(|entry| Some(u32::from_le_bytes(*entry.first_chunk()?) as usize))
+        .collect();
+    let (first, end) = (*positions.iter().min()?, positions.iter().max()? + 1);
+    let mut cells: Vec<Option<usize>> = vec![None; ring.cells.min(end)];
+    for (index, position) in positions.iter().enumerate().filter(|(_, position)| *position + ring.cells >= end) {
+        cells[position % ring.cells] = Some(index);
+    }
+    let next = end % ring.cells;
+    let position = |(cell, token): (usize, &Option<usize>)| match token {
+        Some(index) => positions[*index],
+        // Dropped at once, so that the next token is decoded into the first of them.
+        None if end >= ring.cells && cell >= next => end + cell - next,
+        // Too far back for any token that comes.
+        None => end - 1 - (end + ring.cells - 1 - cell) % ring.cells,
+    };
+    let mut into = Vec::with_capacity(state.len() / tokens * cells.len());
+    into.extend_from_slice(&state[..part.sequence.start]);
+    into.extend_from_slice(&u32::try_from(cells.len()).ok()?.to_le_bytes());
+    for position in cells.iter().enumerate().map(position) {
+        into.extend_from_slice(&u32::try_from(position).ok()?.to_le_bytes());
+        into.extend_from_slice(&state[entries.start + 4..entries.start + entry]);
+    }
+    // Each piece has all tokens of a layer, or of an element of one.
+    let mut end_of_last = part.flag?;
+    for (bytes, pieces) in part.pieces() {
+        into.extend_from_slice(&state[end_of_last..bytes.start]);
+        for piece in state[bytes.clone()].chunks_exact((bytes.len() / pieces).max(1)) {
+            place(piece, piece.len() / tokens, &cells, &mut into);
+        }
+        end_of_last = bytes.end;
+    }
+    into.extend_from_slice(&state[end_of_last..]);
+    Some((into, first, end))
+}
+
+/// Adds what the cells have of the tokens of a piece, of so many bytes each.
+fn place(piece: &[u8], width: usize, cells: &[Option<usize>], into: &mut Vec<u8>) {
+    let follow = |one: &Option<usize>, next: &Option<usize>| *next == one.map(|index| index + 1);
+    for run in cells.chunk_by(follow) {
+        match run[0] {
+            Some(index) => into.extend_from_slice(&piece[index * width..(index + run.len()) * width]),
+            None => into.resize(into.len() + run.len() * width, 0),
+        }
+    }
+}
+
 struct Reader<'s> {
     state: &'s [u8],
     at: usize,
@@ -95,6 +164,7 @@ struct Part {
     sequence: Range<usize>,
     /// Whether its values are stored element by element; `None` if there are no tokens.
     flag: Option<usize>,
+    keys: Vec<Range<usize>>,
     values: Vec<Values>,
     /// After the last sequence.
     end: usize,
@@ -140,7 +210,8 @@ fn is_recurrent(state: &[u8]) -> bool {
 
 fn part(from: &mut Reader<'_>, cell: usize) -> Option<Part> {
     let sequences = from.number()? as usize;
-    let mut part = Part { sequences, sequence: from.at..from.at, flag: None, values: Vec::new(), end: from.at };
+    let mut part =
+        Part { sequences, sequence: from.at..from.at, flag: None, keys: Vec::new(), values: Vec::new(), end: from.at };
     for _ in 0..sequences {
         let start = from.at;
         let tokens = from.number()? as usize;
@@ -160,7 +231,9 @@ fn part(from: &mut Reader<'_>, cell: usize) -> Option<Part> {
         for _ in 0..layers {
             from.bytes(4)?;
             let row = from.size()?;
+            let start = from.at;
             from.bytes(row.checked_mul(tokens)?)?;
+            part.keys.push(start..from.at);
         }
         for _ in 0..layers {
             part.values.push(values(from, transposed, tokens)?);
@@ -200,6 +273,17 @@ fn with_sequences(state: &[u8], parts: &[Part], sequences: usize) -> Option<Vec<
     }
     into.extend_from_slice(state.get(parts.last()?.end..)?);
     Some(into)
+}
+
+impl Part {
+    /// Where keys and values are, in order, and in how many pieces.
+    fn pieces(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let values = self
+            .values
+            .iter()
+            .map(|values| (values.bytes.clone(), if values.transposed { values.elements } else { 1 }));
+        self.keys.iter().map(|keys| (keys.clone(), 1)).chain(values).filter(|(bytes, _)| !bytes.is_empty())
+    }
 }
 
 impl Values {
@@ -313,6 +397,51 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn each_token_has_the_cell_of_its_position() {
+        let ring = Ring { window: 3, cells: 5 };
+        // The last three of twelve tokens, in any order: 9 in the last cell, 10 and 11 in the first two.
+        let with = |positions: [u32; 3]| {
+            let mut bytes = state(3, 1, false);
+            let place = |index: usize| HEADER + 8 + 12 * index;
+            for (index, position) in positions.into_iter().enumerate() {
+                bytes[place(index)..][..4].copy_from_slice(&position.to_le_bytes());
+            }
+            bytes
+        };
+        for transposed in [false, true] {
+            let state = convert(with([10, 9, 11]), Layout { sequences: 1, transposed });
+            let (placed, first, end) = in_ring(&state, ring, 1).unwrap();
+            assert_eq!((first, end), (9, 12));
+            let part = &parts(&placed).unwrap()[0];
+            let entries = part.sequence.start + 4..part.flag.unwrap();
+            let positions: Vec<u32> =
+                placed[entries].chunks(12).map(|entry| u32::from_le_bytes(*entry.first_chunk().unwrap())).collect();
+            // The two without content come after the end, where the next token is decoded into the first.
+            assert_eq!(positions, [10, 11, 12, 13, 9]);
+            let back = convert(placed, Layout { sequences: 1, transposed: false });
+            let values = &parts(&back).unwrap()[0].values[1];
+            let first_elements: Vec<u32> = back[values.bytes.clone()]
+                .chunks(12)
+                .map(|token| u32::from_le_bytes(*token.first_chunk().unwrap()))
+                .collect();
+            assert_eq!(first_elements, [100_000, 100_200, 0, 0, 100_100]);
+        }
+        // The one in the first cell is too far back for any token that comes.
+        let (placed, ..) = in_ring(&with([11, 12, 13]), ring, 1).unwrap();
+        let part = &parts(&placed).unwrap()[0];
+        let position =
+            |cell: usize| u32::from_le_bytes(*placed[part.sequence.start + 4 + 12 * cell..].first_chunk().unwrap());
+        assert_eq!([0, 1, 2, 3, 4].map(position), [10, 11, 12, 13, 14]);
+        // A sequence that is shorter than the ring.
+        let (placed, first, end) = in_ring(&with([0, 1, 2]), ring, 1).unwrap();
+        assert_eq!((placed, first, end), (with([0, 1, 2]), 0, 3));
+        for length in 0..state(3, 1, false).len() {
+            assert_eq!(in_ring(&state(3, 1, false)[..length], ring, 1), None, "{length}");
+        }
+        assert_eq!(in_ring(&state(3, 1, false), ring, 2), None);
     }
 
     #[test]

@@ -58,6 +58,14 @@ impl Weights {
         Ok(weights)
     }
 
+    /// How many tokens layers with a sliding window look back; `None` if there are none, or if the model has recurrent layers, too.
+    pub(super) fn window(&self) -> Option<usize> {
+        // SAFETY: it reads a number of the model.
+        let window = unsafe { sys::llama_model_n_swa(self.raw()) };
+        let has_state = self.model.is_recurrent() || self.model.is_hybrid();
+        usize::try_from(window).ok().filter(|window| *window > 0 && !has_state)
+    }
+
     /// The pointer that the model is.
     pub(super) fn raw(&self) -> *mut sys::llama_model {
         const { assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>()) };

@@ -2,7 +2,7 @@
 
 use super::{SequenceState, Shared, State, Wanted};
 use crate::engine::llama::words::Words;
-use crate::engine::llama::{can_truncate, outline};
+use crate::engine::llama::{goes_back, outline};
 use crate::engine::prompt_cache::{Checkpoint, Checkpoints, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::ReadVocabulary;
@@ -39,12 +39,16 @@ impl Sequence {
     /// Copies the beginning of `prompt` from another sequence of the context that has more of it.
     fn take_prefix(&mut self, state: &mut State, prompt: &[Token], most: usize) {
         let (other, length) = state.longest_prefix(prompt, most);
-        let mine = state.sequences[self.index].reach(common(&self.cached, prompt).min(most), state.can_truncate);
+        let mine = state.reach(self.index, common(&self.cached, prompt).min(most));
         let Some(context) = &mut state.context else { return };
         if length < mine + WORTH {
             return;
         }
-        context.copy(other, self.index);
+        if !context.copy(other, self.index) {
+            self.cached.clear();
+            state.sequences[self.index].forget();
+            return;
+        }
         self.cached.clone_from(&state.sequences[other].cached);
         let checkpoints = Checkpoints::of(state.sequences[other].checkpoints.kept());
         let read_with_flash = state.sequences[other].read_with_flash;
@@ -74,8 +78,8 @@ impl Sequence {
         let sequence = &mut sequences[self.index];
         let kept = match sequence.checkpoints.last(len) {
             _ if len >= self.cached.len() => return,
+            _ if context.truncate(self.index, len) => len,
             Some(checkpoint) if context.go_back(self.index, checkpoint) => checkpoint.at,
-            None if context.truncate(self.index, len) => len,
             // Recurrent models cannot drop a part, but can always drop everything.
             _ => 0,
         };
@@ -172,7 +176,7 @@ impl Engine for Sequence {
         self.notice_losses(&state);
         self.set_aside(&mut state, prompt);
         let kept = common(&self.cached, prompt);
-        let mine = state.sequences[self.index].reach(kept.min(most), state.can_truncate);
+        let mine = state.reach(self.index, kept.min(most));
         let have = mine.max(state.longest_prefix(prompt, most).1);
         let known = match &shared.prompts {
             Some(prompts) if !state.can_truncate => prompts.known(prompt).max(kept).min(most),
@@ -199,8 +203,8 @@ impl Engine for Sequence {
             self.take_prefix(&mut state, prompt, most);
         }
         if !state.can_truncate && shared.prompts.is_some() {
+            let from = state.reach(self.index, common(&self.cached, prompt).min(most));
             let sequence = &mut state.sequences[self.index];
-            let from = sequence.reach(common(&self.cached, prompt).min(most), false);
             let question = std::mem::take(&mut self.question);
             sequence.checkpoints.plan(&outline(&self.words, &shared.options, prompt, known, question), from);
         }
@@ -282,7 +286,7 @@ impl Engine for Sequence {
     }
 
     fn can(&self) -> Abilities {
-        let can = can_truncate(&self.shared.model);
+        let can = goes_back(&self.shared.model, &self.shared.options);
         // llama.cpp decodes sequences with different numbers of tokens one after the other.
         Abilities { truncate: can, go_back: can, draft: can && self.shared.layout.each == 1 }
     }
