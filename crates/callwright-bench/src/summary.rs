@@ -15,6 +15,9 @@ use serde::{Serialize, Serializer};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 
+/// With fewer cases of either kind, a report has no curve of the decision to call.
+const FEWEST_FOLDS: usize = 5;
+
 /// A scored run.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -85,7 +88,10 @@ impl ConfigurationSummary<'_> {
             let first = self.samples.iter().filter(|one| one.sample.repeat == 0);
             let cases: Vec<Measured> =
                 first.filter_map(|one| Some(measured(one.case, one.sample.call_probability?))).collect();
-            Calibration::new(&cases, FOLDS, Goal::Balanced).ok()
+            let needing = cases.iter().filter(|case| case.needs_call).count();
+            // A run of 60 cases has 8 where no call is right.
+            let folds = needing.min(cases.len() - needing).clamp(FEWEST_FOLDS, FOLDS);
+            Calibration::new(&cases, folds, Goal::Balanced).ok()
         };
         self.calibration.get_or_init(calibrate).as_ref()
     }
