@@ -84,17 +84,16 @@ impl Wanted<'_> {
     /// where a model that cannot truncate goes on, of the entry's first tokens.
     fn gain(&self, tokens: &[Token], flash: usize, reach: Option<&dyn Fn(usize) -> usize>) -> Option<usize> {
         let shared = common(tokens, self.prompt);
-        let used = match (self.reading, reach) {
-            (Reading::Full, _) if flash > 0 => 0,
-            (_, Some(reach)) => reach(shared.min(self.most)),
-            (Reading::Any, None) => shared.min(self.most),
-            (Reading::Full, None) => shared.min(self.most),
-            (Reading::Flash, None) => match shared.min(flash).min(self.most) {
+        let used = match self.reading {
+            Reading::Full if flash > 0 => 0,
+            Reading::Any | Reading::Full => shared.min(self.most),
+            Reading::Flash => match shared.min(flash).min(self.most) {
                 all if all == self.most => all,
                 // The rest must not be too short.
                 used => used.min(self.most.saturating_sub(PROMPT_BLOCK)),
             },
         };
+        let used = reach.map_or(used, |reach| reach(used));
         (used >= self.have + WORTH).then_some(used)
     }
 }

@@ -141,10 +141,11 @@ impl Checkpoints {
         self.planned = new;
     }
 
-    /// How many of the next `count` tokens come before the next planned checkpoint, if it is within them.
-    pub(crate) fn ahead(&self, read: usize, count: usize) -> Option<usize> {
-        let next = self.planned.iter().find(|place| **place > read)?;
-        Some(next - read).filter(|ahead| *ahead <= count)
+    /// How many of the next `count` tokens come before the next planned checkpoint, if it is within them. It divides them into pieces
+    /// of at least so many tokens.
+    pub(crate) fn ahead(&self, read: usize, count: usize, least: usize) -> Option<usize> {
+        let ahead = self.planned.iter().filter(|place| **place > read).map(|place| place - read);
+        ahead.into_iter().find(|ahead| *ahead == count || (*ahead >= least && ahead + least <= count))
     }
 
     /// Returns whether one is planned after `len` tokens.
