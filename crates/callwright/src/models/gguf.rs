@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 pub use attention::Attention;
 pub use shards::shard_of;
 pub(crate) use tensor::Tensor;
+pub use tensor::that_fits;
 pub(crate) use value::{Array, Strings, Value, ValueType};
 
 use crate::error::{Error, Result};
