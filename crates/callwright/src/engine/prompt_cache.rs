@@ -1,7 +1,8 @@
 //! What was read of earlier prompts, for prompts that begin alike: in memory, and on disk for later runs.
 //!
 //! An entry is a sequence of tokens and the engine's state after it. A model with ordinary attention can drop the end of it,
-//! so any common beginning saves time. A recurrent or hybrid model can only go on from the whole of an entry, or from one of its checkpoints.
+//! so any common beginning saves time. A recurrent or hybrid model, or one with sliding windows, can only go on from the whole of an entry, or from
+//! one of its checkpoints.
 
 mod checkpoints;
 mod disk;
