@@ -2,13 +2,15 @@
 
 use super::agent::state_folder;
 use super::config::{self, Form, Settings};
+use super::model::{self, Facts};
 use super::{Cli, DONE, USAGE, screen};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::engine::llama::{cpu_features, gpu_devices, measured_counts};
 use callwright::engine::{Device, MeasuredThreads};
 use callwright::machine::{self, Memory, load, memory, processor};
-use callwright::models::{Hub, Models, Source, bundled};
+use callwright::models::gguf::that_fits;
+use callwright::models::{Gguf, Hub, Models, Source, bundled};
 use clap::CommandFactory;
 use indicatif::DecimalBytes;
 use serde_json::{Value, json};
@@ -22,9 +24,13 @@ const PART: &str = "part";
 
 /// Show what this machine and this build have, what is slow, and which command helps
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  callwright doctor\n  callwright doctor --output json\n\n\
-    Exit status: 0, or 2 if a file of settings cannot be read.")]
+#[command(after_help = "Examples:\n  callwright doctor\n  callwright doctor --output json\n  \
+    callwright doctor -m qwen3-0.6b\n\nExit status: 0, or 2 if a file of settings cannot be read.")]
 pub struct DoctorArgs {
+    /// Say also whether this model fits here, and what of it is slow: a name from `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or
+    /// hf:ORG/REPO[:QUANT]
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<String>,
     /// Print a report, or a JSON object
     #[arg(long, value_name = "FORM", default_value = "text")]
     output: Form,
@@ -32,7 +38,11 @@ pub struct DoctorArgs {
 
 /// Runs `callwright doctor`.
 pub fn run(args: &DoctorArgs) -> Result<u8> {
-    let report = Report::new();
+    let mut report = Report::new();
+    if let Some(model) = &args.model {
+        let (gguf, entry) = model::open(&Models::load(None)?, model, &Hub::from_env())?;
+        report.look_at(model, &gguf, &Facts::of(&gguf, &entry)?);
+    }
     let mut out = screen::stdout();
     match args.output {
         Form::Json => writeln!(out, "{:#}", report.json())?,
@@ -115,6 +125,9 @@ struct Report {
     /// The number of models with names.
     named: usize,
     advice: Vec<Advice>,
+    /// The model that was asked about, in rows and in JSON.
+    model: Vec<(&'static str, String)>,
+    model_json: Value,
 }
 
 impl Report {
@@ -167,6 +180,8 @@ impl Report {
             models: here,
             named,
             advice: Vec::new(),
+            model: Vec::new(),
+            model_json: Value::Null,
         };
         report.left = left(&report.used);
         report.advice = report.advice();
@@ -238,6 +253,82 @@ impl Report {
         list
     }
 
+    /// Adds whether a model fits, and what of it is slow.
+    fn look_at(&mut self, name: &str, gguf: &Gguf, facts: &Facts<'_>) {
+        let mut add = |problem: String, command: String| self.advice.push(Advice { problem, command });
+        let (bytes, quantization) = (facts.file_size, gguf.quantization().unwrap_or_default());
+        if let Err(error) = gguf.check() {
+            add(error.message().to_owned(), "callwright model pull MODEL (another file, or another model)".to_owned());
+        }
+        let on_gpu: u64 = self.devices.iter().map(|device| device.free).sum();
+        let free = self.memory.map(|memory| memory.available);
+        let fits = free.map(|free| bytes <= free);
+        let size = DecimalBytes(bytes);
+        if let (Some(free), Some(false)) = (free, fits) {
+            let command = match that_fits(facts.parameters, free) {
+                Some((kind, size)) => {
+                    format!("callwright model quantize {name} OUT.gguf {kind} (about {})", DecimalBytes(size))
+                }
+                None => "callwright model list (a smaller model)".to_owned(),
+            };
+            let free = DecimalBytes(free);
+            add(
+                format!("it has {size}, and {free} of memory are free: it is read from the disk again and again"),
+                command,
+            );
+        } else if let (Some(trained), Some(fitting)) = (gguf.context_length(), facts.fitting())
+            && fitting < trained
+        {
+            let message =
+                format!("{fitting} tokens of context fit beside it, of the {trained} that it was trained for");
+            add(
+                message,
+                format!(
+                    "callwright run -m {name} --ctx {fitting} … (or --cache-type-k q8_0 --cache-type-v q8_0, for half the memory)"
+                ),
+            );
+        }
+        if !self.devices.is_empty() && bytes > on_gpu {
+            let message =
+                format!("it has {size}, and {} of GPU memory are free: not all layers fit", DecimalBytes(on_gpu));
+            add(
+                message,
+                format!(
+                    "callwright run -m {name} --gpu-layers N … (fewer layers than the model's {})",
+                    facts.attention.layers
+                ),
+            );
+        } else if self.devices.is_empty() && ["F32", "F16", "BF16"].contains(&quantization) {
+            let message =
+                format!("its weights are {quantization}: the processor reads {size} for each token of an answer");
+            add(message, format!("callwright model quantize {name} OUT.gguf Q8_0 (about half as much, or less)"));
+        }
+        if facts.attention.recurrent > 0 && facts.attention.attention > 0 && self.devices.is_empty() {
+            let message = "it is a hybrid: long prompts are read with full attention, which is slower";
+            let command = format!(
+                "callwright run -m {name} --flash-attn on … (answers may then depend on the number of threads)"
+            );
+            add(message.to_owned(), command);
+        }
+        let fit = match (fits, free) {
+            (Some(fits), Some(free)) => {
+                format!("{}: {size} of {} that are free", if fits { "yes" } else { "no" }, DecimalBytes(free))
+            }
+            _ => format!("not known: {size}"),
+        };
+        self.model = vec![
+            ("model", gguf.path().display().to_string()),
+            ("weights", quantization.to_owned()),
+            ("fits here", fit),
+        ];
+        self.model.push(("attention", facts.layers()));
+        self.model.push(("KV cache", facts.context_memory(gguf).unwrap_or_else(|| "not known".to_owned())));
+        self.model_json = json!({
+            "path": gguf.path(), "bytes": bytes, "quantization": gguf.quantization(), "fits": fits,
+            "bytes_per_token": facts.attention.bytes(1), "tokens_that_fit": facts.fitting(),
+        });
+    }
+
     fn json(&self) -> Value {
         let places: serde_json::Map<String, Value> =
             self.places.iter().map(|place| (place.key.to_owned(), place.json())).collect();
@@ -255,6 +346,7 @@ impl Report {
             "threads": self.threads,
             "folders": places,
             "models": self.models.iter().map(|model| json!({"name": model.name, "bytes": model.bytes})).collect::<Value>(),
+            "model": self.model_json,
             "advice": self.advice.iter().map(|one| json!({"problem": one.problem, "command": one.command})).collect::<Value>(),
         })
     }
@@ -298,6 +390,7 @@ impl Report {
             self.models.iter().map(|model| format!("{} ({})", model.name, DecimalBytes(model.bytes))).collect();
         rows.push(("models here", if models.is_empty() { "none".to_owned() } else { models.join(", ") }));
         rows.push(("models with names", format!("{} (callwright model list)", self.named)));
+        rows.extend(self.model.iter().cloned());
         let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
         let bold = Style::new().bold();
         for (label, value) in rows {

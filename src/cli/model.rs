@@ -87,6 +87,16 @@ fn kind(text: &str) -> Result<&'static str, String> {
     known.ok_or_else(|| format!("not one of {}", kinds().collect::<Vec<_>>().join(", ")))
 }
 
+/// A model that is here, with what models.toml says of it.
+pub fn open(models: &Models, model: &str, hub: &Hub) -> Result<(Gguf, ModelEntry)> {
+    let mut entry = find(models, model, &Hub { offline: true, ..hub.clone() })?;
+    let gguf = Gguf::open(entry.require_local(hub)?)?;
+    if !entry.is_named() {
+        models.recognize(&mut entry, &gguf, hub, &mut Bars::new())?;
+    }
+    Ok((gguf, entry))
+}
+
 /// Runs `callwright model`. `cpu_features` is what llama.cpp was compiled to use, where that is known.
 pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
     let models = Models::load(args.models.as_deref())?;
@@ -98,11 +108,7 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
             pull(&find(&models, &model, &hub)?, &hub)
         }
         Command::Inspect { model, json } => {
-            let mut entry = find(&models, &model, &Hub { offline: true, ..hub.clone() })?;
-            let gguf = Gguf::open(entry.require_local(&hub)?)?;
-            if !entry.is_named() {
-                models.recognize(&mut entry, &gguf, &hub, &mut Bars::new())?;
-            }
+            let (gguf, entry) = open(&models, &model, &hub)?;
             inspect(&gguf, &entry, json, cpu_features)
         }
         Command::Quantize { model, out, kind } => {
@@ -313,12 +319,15 @@ fn inspect(gguf: &Gguf, entry: &ModelEntry, json: bool, cpu_features: Option<&[S
 }
 
 /// What is summed over the shards, and what is known of the file.
-struct Facts<'a> {
-    parameters: u64,
-    file_size: u64,
+pub struct Facts<'a> {
+    /// Weights in all files.
+    pub parameters: u64,
+    /// Bytes of all files.
+    pub file_size: u64,
     files: usize,
     fingerprint: String,
-    attention: Attention,
+    /// How the model looks back.
+    pub attention: Attention,
     entry: &'a ModelEntry,
     kind: FileKind,
     /// The format that a session with the entry's settings would choose.
@@ -326,7 +335,8 @@ struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    fn of<'a>(gguf: &Gguf, entry: &'a ModelEntry) -> Result<Facts<'a>> {
+    /// What the file says, and its other shards.
+    pub fn of<'a>(gguf: &Gguf, entry: &'a ModelEntry) -> Result<Facts<'a>> {
         let fingerprint = gguf.fingerprint()?;
         let (parameters, file_size) = (gguf.parameters(), gguf.file_size());
         let template = entry.template.as_ref().map(|name| ChatTemplate::load(name)).transpose()?;
@@ -370,7 +380,7 @@ impl Facts<'_> {
             ("parameters", count(self.parameters)),
             ("quantisation", text(gguf.quantization())),
             ("context", gguf.context_length().map_or_else(unknown, |n| format!("{n} tokens"))),
-            ("attention", self.attention()),
+            ("attention", self.layers()),
             ("KV cache", self.context_memory(gguf).unwrap_or_else(|| "not known".to_owned())),
             ("vocabulary", format!("{tokens} tokens ({tokenizer})")),
             ("begin of text", token("bos")),
@@ -400,7 +410,7 @@ impl Facts<'_> {
     }
 
     /// In which layers the model looks back.
-    fn attention(&self) -> String {
+    pub fn layers(&self) -> String {
         let Attention { attention, recurrent, layers, window, .. } = self.attention;
         let place = match (attention, recurrent) {
             (0, 0) => return "not known".to_owned(),
@@ -413,13 +423,13 @@ impl Facts<'_> {
     }
 
     /// The most tokens whose KV cache fits into the free memory beside the model.
-    fn fitting(&self) -> Option<u64> {
+    pub fn fitting(&self) -> Option<u64> {
         let free = memory()?.available.saturating_sub(self.file_size);
         free.checked_div(self.attention.bytes(1)?)
     }
 
     /// What a context takes, and how much of it fits here.
-    fn context_memory(&self, gguf: &Gguf) -> Option<String> {
+    pub fn context_memory(&self, gguf: &Gguf) -> Option<String> {
         let of = |tokens| self.attention.bytes(tokens).map(|bytes| DecimalBytes(bytes).to_string());
         let trained = gguf.context_length()?;
         match (self.attention.attention, self.attention.recurrent) {
@@ -432,7 +442,8 @@ impl Facts<'_> {
             Some(fitting) if fitting >= trained => ", which fits here".to_owned(),
             Some(fitting) => format!("; here {fitting} tokens fit beside the model"),
         };
-        Some(format!("{} for 1000 tokens, {} for {trained}{fits}", of(1000)?, of(trained)?))
+        let most = if self.attention.window.is_some() { "at most " } else { "" };
+        Some(format!("{most}{} for 1000 tokens, {} for {trained}{fits}", of(1000)?, of(trained)?))
     }
 
     fn json(&self, gguf: &Gguf, problem: Option<&callwright::Error>, cpu_features: Option<&[String]>) -> Value {

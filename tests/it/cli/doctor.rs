@@ -6,7 +6,7 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 fn report(command: &mut Command, code: i32) -> Value {
-    let ran = run(command.args(["doctor", "--output", "json"]));
+    let ran = run(command.args(["--output", "json"]));
     assert_eq!((ran.code, ran.err.as_str()), (code, ""));
     serde_json::from_str(&ran.out).unwrap()
 }
@@ -21,7 +21,7 @@ fn command_for<'a>(report: &'a Value, words: &str) -> Option<&'a str> {
 #[test]
 fn the_doctor_sees_what_is_there() {
     let home = tempfile::tempdir().unwrap();
-    let before = report(&mut callwright(home.path()), 0);
+    let before = report(callwright(home.path()).arg("doctor"), 0);
     assert_eq!(before["folders"]["hub"]["bytes"], 0);
     assert_eq!(before["folders"]["config"]["exists"], false);
     assert!(before["processor"]["cores"].as_u64().unwrap() > 0);
@@ -52,7 +52,7 @@ fn the_doctor_sees_what_is_there() {
     std::fs::write(blobs.join("1"), vec![0; 3000]).unwrap();
     std::fs::write(blobs.join("2.part"), vec![0; 500]).unwrap();
     std::fs::write(blobs.join("3.part"), vec![0; 500]).unwrap();
-    let after = report(&mut callwright(home.path()), 0);
+    let after = report(callwright(home.path()).arg("doctor"), 0);
     assert_eq!(after["folders"]["hub"]["bytes"], 4000);
     assert_eq!(after["folders"]["config"]["bytes"], 11);
     let own = after["models"].as_array().unwrap().iter().find(|model| model["name"] == "own").unwrap();
@@ -69,7 +69,7 @@ fn the_doctor_reports_broken_settings_and_goes_on() {
     std::fs::create_dir_all(&config).unwrap();
     std::fs::write(config.join("config.toml"), "thraeds = 4\n").unwrap();
     std::fs::write(config.join("models.toml"), "[[model]]\nnam = 1\n").unwrap();
-    let report = report(&mut callwright(home.path()), 2);
+    let report = report(callwright(home.path()).arg("doctor"), 2);
     assert_eq!(
         command_for(&report, "did you mean \"threads\"?"),
         Some(&*format!("edit {}", config.join("config.toml").display()))
@@ -78,6 +78,22 @@ fn the_doctor_reports_broken_settings_and_goes_on() {
         command_for(&report, "unknown key \"nam\""),
         Some(&*format!("edit {}", config.join("models.toml").display()))
     );
+}
+
+#[test]
+fn the_doctor_says_whether_a_model_fits_and_what_of_it_is_slow() {
+    let home = tempfile::tempdir().unwrap();
+    let path = GgufBuilder::random("lfm2").write(home.path(), "small.gguf");
+    let small = report(callwright(home.path()).args(["doctor", "-m", path.to_str().unwrap()]), 0);
+    assert_eq!(small["model"]["bytes"], std::fs::metadata(&path).unwrap().len());
+    assert_eq!((&small["model"]["bytes_per_token"], &small["model"]["quantization"]), (&128.into(), &"F32".into()));
+    assert_eq!(command_for(&small, "of memory are free"), None);
+    if small["gpu"]["used"] == serde_json::json!([]) {
+        assert!(command_for(&small, "its weights are F32").unwrap().contains("OUT.gguf Q8_0"));
+        assert!(command_for(&small, "it is a hybrid").unwrap().contains("--flash-attn on"));
+    }
+    let none = run(callwright(home.path()).args(["doctor", "-m", "no-such-model"]));
+    assert!(none.code != 0 && none.err.contains("no-such-model"), "{none:?}");
 }
 
 /// The labels of the report, whose values differ from machine to machine.

@@ -226,6 +226,7 @@ impl LlamaEngine {
         self.forget();
         self.flash = Some(flash);
         self.cached.extend_from_slice(&entry.tokens);
+        self.checkpoints = Checkpoints::of(&entry.checkpoints);
         self.read_with_flash = entry.flash;
         true
     }
@@ -457,7 +458,12 @@ impl Engine for LlamaEngine {
         let mut have = self.reach(shared.min(most));
         let full = self.context.as_ref().is_none_or(Context::is_full_attention);
         let flash = !full || (self.can_move && most >= FLASH_FROM);
-        let reading = if flash { Reading::Flash } else { Reading::Full };
+        let reading = match flash {
+            // Its checkpoints divide a prompt into pieces of any length.
+            _ if has_state(&self.model) => Reading::Any,
+            true => Reading::Flash,
+            false => Reading::Full,
+        };
         if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most, reading })
             && entry.tokens.len() <= self.most
             && self.reserve(entry.tokens.len(), self.most).is_ok()
@@ -496,9 +502,12 @@ impl Engine for LlamaEngine {
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
         let mut rest = tokens;
+        // A checkpoint divides them, which must not change how they are read.
+        self.move_for(tokens.len());
+        let least = if self.can_move { PROMPT_BLOCK } else { 1 };
         while !rest.is_empty() {
             let count = rest.len().min(self.batch());
-            let count = self.checkpoints.ahead(self.cached.len(), count).unwrap_or(count);
+            let count = self.checkpoints.ahead(self.cached.len(), count, least).unwrap_or(count);
             self.decode_batch(&rest[..count], count - 1)?;
             rest = &rest[count..];
             if self.checkpoints.is_planned(self.cached.len())
@@ -605,7 +614,7 @@ fn moves(model: &Weights, options: &LoadOptions) -> bool {
     let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
     let (keys, values) = (kind(options.cache_type_k), kind(options.cache_type_v));
     let fast = keys == values && matches!(keys, CacheType::F16 | CacheType::F32);
-    options.flash_attention == FlashAttention::Auto && fast && model.size() >= SMALL && can_truncate(model)
+    options.flash_attention == FlashAttention::Auto && fast && model.size() >= SMALL && !has_state(model)
 }
 
 /// Returns whether a sequence of the model can drop any number of its last tokens.

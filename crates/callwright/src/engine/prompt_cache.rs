@@ -1,7 +1,8 @@
 //! What was read of earlier prompts, for prompts that begin alike: in memory, and on disk for later runs.
 //!
 //! An entry is a sequence of tokens and the engine's state after it. A model with ordinary attention can drop the end of it,
-//! so any common beginning saves time. A recurrent or hybrid model can only go on from the whole of an entry, or from one of its checkpoints.
+//! so any common beginning saves time. A recurrent or hybrid model, or one with sliding windows, can only go on from the whole of an entry, or from
+//! one of its checkpoints.
 
 mod checkpoints;
 mod disk;
@@ -84,17 +85,16 @@ impl Wanted<'_> {
     /// where a model that cannot truncate goes on, of the entry's first tokens.
     fn gain(&self, tokens: &[Token], flash: usize, reach: Option<&dyn Fn(usize) -> usize>) -> Option<usize> {
         let shared = common(tokens, self.prompt);
-        let used = match (self.reading, reach) {
-            (Reading::Full, _) if flash > 0 => 0,
-            (_, Some(reach)) => reach(shared.min(self.most)),
-            (Reading::Any, None) => shared.min(self.most),
-            (Reading::Full, None) => shared.min(self.most),
-            (Reading::Flash, None) => match shared.min(flash).min(self.most) {
+        let used = match self.reading {
+            Reading::Full if flash > 0 => 0,
+            Reading::Any | Reading::Full => shared.min(self.most),
+            Reading::Flash => match shared.min(flash).min(self.most) {
                 all if all == self.most => all,
                 // The rest must not be too short.
                 used => used.min(self.most.saturating_sub(PROMPT_BLOCK)),
             },
         };
+        let used = reach.map_or(used, |reach| reach(used));
         (used >= self.have + WORTH).then_some(used)
     }
 }

@@ -25,6 +25,7 @@ pub use attention::Attention;
 pub(crate) use embedding::{Embedding, Pooling};
 pub use shards::shard_of;
 pub(crate) use tensor::Tensor;
+pub use tensor::that_fits;
 pub(crate) use value::{Array, Strings, Value, ValueType};
 
 use crate::error::{Error, Result};

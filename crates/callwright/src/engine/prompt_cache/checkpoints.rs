@@ -1,7 +1,8 @@
-//! Places that a sequence of a recurrent or hybrid model can go back to.
+//! Places that a sequence of a recurrent or hybrid model can go back to, or of one with sliding windows.
 //!
 //! Such a model has one state for all tokens that it has read, so llama.cpp cannot drop the last ones. A checkpoint is a copy of
-//! that state after some tokens. What attention keeps of each token is not a part of it, so that a hybrid's checkpoints are small.
+//! that state after some tokens. What attention keeps of each token is not a part of it, so that a hybrid's checkpoints are small. Of layers
+//! with a window, a checkpoint has the tokens in it: llama.cpp has overwritten them where a sequence is longer.
 //! Prompts differ from earlier ones where a message begins: there, checkpoints are made.
 
 use super::{PromptCache, reach};
@@ -16,7 +17,7 @@ const STRIDE: usize = 512;
 /// So many tokens are between those at the end of a long first message.
 const TAIL: usize = 128;
 
-/// The recurrent part of a sequence's state after its first tokens.
+/// The recurrent part of a sequence's state after its first tokens, or the windows.
 #[derive(Clone)]
 pub(crate) struct Checkpoint {
     /// The number of tokens.
@@ -141,10 +142,11 @@ impl Checkpoints {
         self.planned = new;
     }
 
-    /// How many of the next `count` tokens come before the next planned checkpoint, if it is within them.
-    pub(crate) fn ahead(&self, read: usize, count: usize) -> Option<usize> {
-        let next = self.planned.iter().find(|place| **place > read)?;
-        Some(next - read).filter(|ahead| *ahead <= count)
+    /// How many of the next `count` tokens come before the next planned checkpoint, if it is within them. It divides them into pieces
+    /// of at least so many tokens.
+    pub(crate) fn ahead(&self, read: usize, count: usize, least: usize) -> Option<usize> {
+        let ahead = self.planned.iter().filter(|place| **place > read).map(|place| place - read);
+        ahead.into_iter().find(|ahead| *ahead == count || (*ahead >= least && ahead + least <= count))
     }
 
     /// Returns whether one is planned after `len` tokens.

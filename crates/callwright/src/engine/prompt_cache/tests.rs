@@ -104,7 +104,7 @@ fn checkpoints_are_where_messages_begin_and_closer_to_the_end() {
                 Outline { tokens, messages: messages.to_vec(), known, question, apart: 8, whole: tokens == 1000 };
             live.plan(&prompt, from);
             let mut at = from;
-            while let Some(ahead) = live.ahead(at, tokens - at) {
+            while let Some(ahead) = live.ahead(at, tokens - at, 1) {
                 at += ahead;
                 live.push(at, vec![0; 10], &cache);
             }

@@ -31,8 +31,8 @@ impl Attention {
         }
     }
 
-    /// Bytes of the KV cache for so many tokens, stored as F16. Layers with a window are counted in full, because
-    /// callwright keeps all tokens for them, so that a conversation can go on from any of its places.
+    /// Bytes of the KV cache for so many tokens, stored as F16. Layers with a window are counted in full, because the file
+    /// does not say which they are: with a [window](Attention::window), it is an upper bound.
     pub fn bytes(&self, tokens: u64) -> Option<u64> {
         self.elements?.checked_mul(2)?.checked_mul(tokens)
     }

@@ -67,6 +67,16 @@ pub(super) fn tensor_type(id: u32) -> Option<TensorType> {
     TENSOR_TYPES.get(id as usize).copied().flatten()
 }
 
+/// Common quantisations with hundredths of a bit for each weight, the largest first, as in files of Llama 3.1 8B.
+const SIZES: [(&str, u64); 6] =
+    [("Q8_0", 850), ("Q6_K", 656), ("Q5_K_M", 570), ("Q4_K_M", 489), ("Q3_K_M", 400), ("Q2_K", 316)];
+
+/// The largest quantisation of so many weights that has at most so many bytes, and about how many it has.
+pub fn that_fits(weights: u64, bytes: u64) -> Option<(&'static str, u64)> {
+    let sizes = SIZES.iter().map(|(name, bits)| (*name, (weights / 800).saturating_mul(*bits)));
+    sizes.into_iter().find(|(_, size)| *size <= bytes)
+}
+
 /// The common name of `general.file_type`, such as `Q4_K_M`.
 pub(super) fn file_type_name(id: u64) -> Option<&'static str> {
     Some(match id {

@@ -272,7 +272,7 @@ impl Engine for Sequence {
         let shared = Arc::clone(&self.shared);
         let mut rest = tokens;
         while !rest.is_empty() {
-            let ahead = shared.lock().sequences[self.index].checkpoints.ahead(self.cached.len(), rest.len());
+            let ahead = shared.lock().sequences[self.index].checkpoints.ahead(self.cached.len(), rest.len(), 1);
             let count = ahead.unwrap_or(rest.len());
             self.decode_all(&rest[..count], count - 1)?;
             rest = &rest[count..];
