@@ -85,6 +85,7 @@ pub fn run(args: LaunchArgs) -> Result<u8> {
         let mut out = screen::data();
         writeln!(out, "{}", agent.settings(&values)).and_then(|()| out.flush())?;
         if let Some(server) = &mut server {
+            notice(&format!("the server at {} runs here until Ctrl-C", values.url));
             server.0.wait()?;
         }
         return Ok(DONE);

@@ -378,7 +378,7 @@ impl Facts<'_> {
             ("licence", text(gguf.license())),
             ("architecture", text(gguf.architecture())),
             ("parameters", count(self.parameters)),
-            ("quantisation", text(gguf.quantization())),
+            ("quantization", text(gguf.quantization())),
             ("context", gguf.context_length().map_or_else(unknown, |n| format!("{n} tokens"))),
             ("attention", self.layers()),
             ("KV cache", self.context_memory(gguf).unwrap_or_else(|| "not known".to_owned())),

@@ -141,9 +141,10 @@ impl Printer {
                 };
                 self.aside(&format!("fallback {} {what}: {more}", step.model))?;
             }
-            Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
-            // The rest is reported after the turn.
-            Event::Done { .. } => self.end_line()?,
+            // Why is in a note or an error, after the turn.
+            Event::WithoutTools(_) => self.aside("answering without tools")?,
+            // The log goes on below the answer. The rest is reported after the turn.
+            Event::Usage(_) | Event::Done(_) => self.end_line()?,
             _ => {}
         }
         Ok(())
@@ -158,6 +159,7 @@ impl Printer {
             shown.push('…');
         }
         self.say(if result.ok { RESULT_STYLE } else { TROUBLE }, &format!("← {} {shown}", result.name))?;
+        self.say(TROUBLE, if result.already_done { " (not executed again)" } else { "" })?;
         writeln!(self.out)
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn format(given: &str) -> Result<Option<Format>> {
         let declared = Format::parse_declaration(given).map_err(|error| error.in_file("format"))?;
         return declared.map(Some).ok_or_else(|| {
             Error::new(ErrorKind::Format, "the text declares no tool-call format")
-                .hint("it begins with a comment {#--- callwright … ---#} that holds the declaration in TOML")
+                .hint("begin it with a comment that holds the declaration in TOML: a line {#--- callwright, the TOML, a line ---#}")
         });
     }
     if !files() && Format::builtin(given).is_none() {

@@ -267,7 +267,7 @@ impl Format {
         declared.ok_or_else(|| {
             Error::new(ErrorKind::Format, "the file declares no tool-call format")
                 .in_file(path)
-                .hint("it begins with a comment {#--- callwright … ---#} that holds the declaration in TOML")
+                .hint("begin it with a comment that holds the declaration in TOML: a line {#--- callwright, the TOML, a line ---#}")
         })
     }
 

@@ -1,6 +1,7 @@
 //! Tools that change something: executed once, within limits, and only with the approval that they need.
 
 use crate::agent::run::{call, info, scripted};
+use crate::program;
 use callwright::agent::Agent;
 use callwright::agent::exec::{Approval, Executor};
 use callwright::agent::turn::Status;
@@ -87,6 +88,32 @@ fn after_a_repeated_call_the_model_may_do_what_is_left() {
         "kitchen is done\n[This was done before, and not again. Do not call it again: do what is left, or say that it is done.]"
     );
     assert_eq!(results.last(), Some(&"Both are on."));
+}
+
+/// What a person reads: that a result is the earlier one, the reason once, and the log on lines of its own.
+#[test]
+#[cfg(unix)]
+fn the_program_shows_which_calls_were_not_executed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let (mut agent, tools, _) = home();
+    let again = in_room("light_on", "kitchen");
+    let mut session = scripted("main", [again.as_str(), &again, &again, "It is on."]);
+    session.set_tools(Tools::new(tools).unwrap());
+    session.set_messages(vec![Message::user("?")]).unwrap();
+    session.record(&path).unwrap();
+    session.run(&mut agent, &mut |_| ()).unwrap();
+
+    let mut shell = std::process::Command::new("sh");
+    program::at_home(&mut shell, folder.path());
+    let script = "\"$0\" run -v --replay \"$1\" 2>&1";
+    shell.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin!("callwright")).arg(&path);
+    let text = String::from_utf8(shell.output().unwrap().stdout).unwrap();
+    let results: Vec<&str> = text.lines().filter(|line| line.starts_with('←')).collect();
+    let [first, other] = ["← light_on kitchen is done", "← light_on kitchen is done (not executed again)"];
+    assert_eq!(results, [first, other, other], "{text}");
+    assert_eq!(text.matches("the model repeated calls that were done").count(), 1, "{text}");
+    assert!(text.lines().any(|line| line == "It is on."), "{text}");
 }
 
 #[test]

@@ -147,7 +147,11 @@ impl Reader<'_> {
             (Some(_), Some(_)) => {
                 return Err("it has a \"command\" and a \"url\"; one of them says what it is".to_owned());
             }
-            (None, None) => return Err("it has neither a \"command\" nor a \"url\"".to_owned()),
+            (None, None) => {
+                let meant = object.keys().find_map(|key| Some((nearest(key, ["command", "url"])?, key)));
+                let meant = meant.map(|(meant, key)| format!("; write {meant:?} in place of {key:?}"));
+                return Err(format!("it has neither a \"command\" nor a \"url\"{}", meant.unwrap_or_default()));
+            }
             (Some(_), None) => self.program(object)?,
             (None, Some(_)) => address(object)?,
         };
@@ -342,6 +346,10 @@ mod tests {
         for (server, notice) in [
             ("3", r#"is left out: it is 3; expected an object"#),
             ("{}", r#"is left out: it has neither a "command" nor a "url""#),
+            (
+                r#"{"comand": "a"}"#,
+                r#"is left out: it has neither a "command" nor a "url"; write "command" in place of "comand""#,
+            ),
             (
                 r#"{"command": "a", "url": "b"}"#,
                 r#"is left out: it has a "command" and a "url"; one of them says what it is"#,
