@@ -5,7 +5,8 @@ use serde_json::Value;
 /// The context of a server that does not say how long it is.
 pub(super) const CONTEXT: u64 = 32_768;
 
-/// What an agent needs. Texts have `{url}`, `{key}`, `{model}` and `{context}` in place of those of the server.
+/// What an agent needs. Texts have `{url}`, `{key}`, `{model}`, `{context}` and `{output}` (tokens of an answer) in place of those of
+/// the server.
 pub(super) struct Agent {
     pub name: &'static str,
     pub title: &'static str,
@@ -74,7 +75,7 @@ pub(super) const AGENTS: &[Agent] = &[
         install: "npm install -g opencode-ai",
         environment: &[(
             "OPENCODE_CONFIG_CONTENT",
-            r#"{"model": "callwright/{model}", "small_model": "callwright/{model}", "provider": {"callwright": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "{url}/v1", "apiKey": "{env:CALLWRIGHT_API_KEY}"}, "models": {"{model}": {"tool_call": true, "limit": {"context": {context}, "output": 4096}}}}}}"#,
+            r#"{"model": "callwright/{model}", "small_model": "callwright/{model}", "provider": {"callwright": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "{url}/v1", "apiKey": "{env:CALLWRIGHT_API_KEY}"}, "models": {"{model}": {"tool_call": true, "limit": {"context": {context}, "output": {output}}}}}}}"#,
         )],
         prompt: 8_000,
         ..NONE
@@ -182,6 +183,7 @@ impl Values {
         };
         text.replace("{url}", &own(&self.url))
             .replace("{context}", &self.context.to_string())
+            .replace("{output}", &(self.context / 2).min(4096).to_string())
             .replace("{key}", &own(&self.key))
             .replace("{model}", &own(&self.model))
     }
