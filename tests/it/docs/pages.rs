@@ -100,7 +100,7 @@ fn the_readme_is_short() {
 
 /// The options that a text names: words that begin with two dashes, but those of other programs' commands.
 fn options(text: &str) -> Vec<&str> {
-    let other = ["#SBATCH ", "cargo ", "llama-server ", "canitoolcall ", "codex ", "benches/"];
+    let other = ["#SBATCH ", "cargo ", "llama-server ", "canitoolcall ", "tool-eval-bench ", "codex ", "benches/"];
     let code = text.lines().filter(|line| !other.iter().any(|program| line.contains(program)));
     let words = code.flat_map(|line| line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')));
     words.filter(|word| word.strip_prefix("--").is_some_and(|name| name.starts_with(char::is_alphabetic))).collect()
