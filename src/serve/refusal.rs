@@ -44,11 +44,12 @@ impl Refusal {
 
     /// Refuses a field that is there with a value of another type.
     pub(super) fn unless(is: bool, field: &'static str, expected: &str) -> Result<(), Refusal> {
-        if is {
-            Ok(())
-        } else {
-            Err(Refusal { param: Some(field), ..Refusal::invalid(format!("{field}: expected {expected}")) })
-        }
+        if is { Ok(()) } else { Err(Refusal::of_field(field, &format!("expected {expected}"))) }
+    }
+
+    /// A field whose value is wrong.
+    pub(super) fn of_field(field: &'static str, why: &str) -> Refusal {
+        Refusal { param: Some(field), ..Refusal::invalid(format!("{field}: {why}")) }
     }
 
     /// The same with the name that a field has in a dialect, in place of the one in chat completions.

@@ -24,6 +24,7 @@ use super::summary::{ConfigurationSummary, SCORES, Summary};
 use super::verdict::advised;
 use callwright::error::{Error, ErrorKind, Result};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::path::PathBuf;
 
 pub(crate) use data::said;
@@ -144,9 +145,8 @@ fn figures(summary: &Summary<'_>) -> Value {
 
 /// A text as a part of an address.
 pub(crate) fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let one = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(one).collect()
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// A share in per cent, for tables.

@@ -141,7 +141,7 @@ fn read_openai(mut body: Map<String, Value>) -> Read<(bool, Option<String>)> {
         None | Some(Value::Null) => false,
         Some(Value::String(format)) if format == "float" => false,
         Some(Value::String(format)) if format == "base64" => true,
-        Some(_) => return Err(wrong("encoding_format", "expected \"float\" or \"base64\"")),
+        Some(_) => return Err(Refusal::of_field("encoding_format", "expected \"float\" or \"base64\"")),
     };
     let wanted = Wanted { inputs: inputs(&mut body, "input")?, dimensions: dimensions(&mut body)?, cut: false };
     body.shift_remove("user");
@@ -155,14 +155,10 @@ fn read_ollama(mut body: Map<String, Value>, texts: &'static str) -> Read<()> {
     let cut = match body.get("truncate") {
         None | Some(Value::Null) => true,
         Some(Value::Bool(cut)) => *cut,
-        Some(_) => return Err(wrong("truncate", "expected true or false")),
+        Some(_) => return Err(Refusal::of_field("truncate", "expected true or false")),
     };
     let inputs = inputs(&mut body, texts)?;
     Ok((Wanted { inputs, dimensions: dimensions(&mut body)?, cut }, model(&body), ()))
-}
-
-fn wrong(field: &'static str, expected: &str) -> Refusal {
-    Refusal { param: Some(field), ..Refusal::invalid(format!("{field}: {expected}")) }
 }
 
 fn dimensions(body: &mut Map<String, Value>) -> Result<Option<u64>, Refusal> {
@@ -171,7 +167,7 @@ fn dimensions(body: &mut Map<String, Value>) -> Result<Option<u64>, Refusal> {
         // Ollama's clients write 0 for no number.
         Some(number) => match number.as_u64() {
             Some(number) => Ok(Some(number).filter(|number| *number > 0)),
-            None => Err(wrong("dimensions", "expected a number of dimensions")),
+            None => Err(Refusal::of_field("dimensions", "expected a number of dimensions")),
         },
     }
 }
@@ -188,17 +184,18 @@ fn inputs(body: &mut Map<String, Value>, field: &'static str) -> Result<Vec<Inpu
         _ => None,
     };
     match body.shift_remove(field) {
-        None => Err(wrong(field, &format!("missing; {EXPECTED}"))),
+        None => Err(Refusal::of_field(field, &format!("missing; {EXPECTED}"))),
         Some(Value::Array(all)) if all.len() > INPUTS && !all[0].is_number() => {
-            Err(wrong(field, &format!("{} texts; {INPUTS} are the most in one request", all.len())))
+            Err(Refusal::of_field(field, &format!("{} texts; {INPUTS} are the most in one request", all.len())))
         }
         Some(Value::Array(all)) if !all.is_empty() && !all[0].is_number() => {
             let inputs = all.iter().enumerate().map(|(index, value)| {
-                one(value)
-                    .ok_or_else(|| wrong(field, &format!("item {index} is neither a text nor a list of token ids")))
+                one(value).ok_or_else(|| {
+                    Refusal::of_field(field, &format!("item {index} is neither a text nor a list of token ids"))
+                })
             });
             inputs.collect()
         }
-        Some(value) => one(&value).map(|input| vec![input]).ok_or_else(|| wrong(field, EXPECTED)),
+        Some(value) => one(&value).map(|input| vec![input]).ok_or_else(|| Refusal::of_field(field, EXPECTED)),
     }
 }
