@@ -17,7 +17,6 @@ mod line;
 mod memory;
 mod metrics;
 mod offered;
-mod overlooked;
 mod pool;
 mod queue;
 mod refusal;

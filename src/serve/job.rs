@@ -86,8 +86,6 @@ pub(super) struct Own {
     pub max_calls: Option<usize>,
     /// See [`Options::max_thinking`].
     pub max_thinking: Option<usize>,
-    /// See [`ModelEntry::restate_results`].
-    pub restate_results: Option<bool>,
     /// See [`Options::select_tools`].
     pub select_tools: Option<usize>,
     /// See [`Options::loop_guard`].

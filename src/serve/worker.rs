@@ -2,7 +2,6 @@
 
 use super::job::{Chat, Job, StreamArguments, Text, Work};
 use super::metrics::Metrics;
-use super::overlooked;
 use super::queue::{Kind, Queue};
 use super::refusal::Refusal;
 use super::updates::{Answer, Begun, CallIds, Finish, Outbox, Streamer, Update};
@@ -190,11 +189,8 @@ impl<'s> Worker<'s> {
         let mut streamer = Streamer::new(outbox, &ids, holds_calls, begun.clone());
         session.swap_engine(&mut self.engine);
         // The engine has to come back before anything else may fail.
-        let restates = chat.own.restate_results.unwrap_or(shared.model.entry().restate_results);
-        let reply = catch_unwind(AssertUnwindSafe(|| {
-            let on_event = &mut |event: &Event| streamer.event(event);
-            if restates { overlooked::answer(session, &request, on_event) } else { session.answer(&request, on_event) }
-        }));
+        let reply =
+            catch_unwind(AssertUnwindSafe(|| session.answer(&request, &mut |event: &Event| streamer.event(event))));
         session.swap_engine(&mut self.engine);
         let mut reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         reply.notes.splice(0..0, session.entry().map(|entry| Note::plain(NoteKind::Model, entry.to_owned())));

@@ -24,8 +24,6 @@ pub mod turn;
 #[cfg(not(feature = "unstable"))]
 pub(crate) mod turn;
 
-#[doc(hidden)]
-pub use messages::restated;
 pub use other_models::Fallbacks;
 pub use other_models::OpenModel;
 pub use run::Agent;

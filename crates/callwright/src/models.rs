@@ -128,8 +128,9 @@ pub struct ModelEntry {
     pub call_threshold: Option<f64>,
     /// Likewise, the probability of a call below which an answer has none.
     pub no_call_below: Option<f64>,
-    /// Whether the model overlooks results and makes the calls again. Then the server gives it the results once more, in words.
-    pub restate_results: bool,
+    /// Whether prompts say after a result which question it answers: the model overlooks results in the place that its template gives
+    /// them, and makes the calls again.
+    pub explain_results: bool,
     /// LoRA adapters that belong to the model.
     pub lora: Vec<LoraAdapter>,
     /// The names of fallback models in models.toml, in order of preference.
@@ -153,7 +154,7 @@ impl ModelEntry {
             sampling: Sampling::default(),
             call_threshold: None,
             no_call_below: None,
-            restate_results: false,
+            explain_results: false,
             lora: Vec::new(),
             fallbacks: Vec::new(),
             applied: None,

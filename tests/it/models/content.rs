@@ -5,7 +5,7 @@ use crate::models::hub_server::sha256;
 use crate::program::{callwright, run};
 use callwright::models::Hub;
 use callwright::{ErrorKind, Model};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -67,6 +67,47 @@ fn a_file_has_the_settings_of_its_entry_wherever_it_lies() {
     models(home.path(), "models.toml", &["name = \"mine\"\npath = \"here.gguf\"\ntemplate = \"no.jinja\"".to_owned()]);
     let missing = Model::builder().models_file(&toml).open(there.to_str().unwrap()).map(|_| ()).unwrap_err();
     assert!(missing.kind() == ErrorKind::Io && missing.to_string().contains("no.jinja"), "{missing}");
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_prompt_says_which_question_a_result_answers_if_the_entry_asks_for_it() {
+    let home = tempfile::tempdir().unwrap();
+    copy(home.path(), "here.gguf");
+    let long = "x".repeat(500);
+    let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "warmth", "arguments": "{}"}});
+    let changing = json!({"id": "e", "type": "function", "function": {"name": "heat", "arguments": "{}"}});
+    let tools = json!([{"name": "warmth"}, {"name": "heat", "x-effect": "write"}]);
+    std::fs::write(home.path().join("tools.json"), tools.to_string()).unwrap();
+    let result = |id: &str, text: &str| json!({"role": "tool", "tool_call_id": id, "content": text});
+    let conversation = json!([
+        {"role": "user", "content": "Is it warm?"},
+        {"role": "assistant", "content": null, "tool_calls": [call("a"), call("b")]},
+        result("a", "3 degrees"), result("b", "4 degrees"),
+        {"role": "assistant", "content": "No."},
+        {"role": "user", "content": long},
+        {"role": "assistant", "content": null, "tool_calls": [call("c")]}, result("c", "5 degrees"),
+        {"role": "assistant", "content": null, "tool_calls": [call("d")]}, result("d", "{\"error\": \"no network\"}"),
+        {"role": "assistant", "content": null, "tool_calls": [changing]}, result("e", "6 degrees"),
+    ]);
+    std::fs::write(home.path().join("messages.json"), conversation.to_string()).unwrap();
+    let prompt = |settings: &str| {
+        let toml = models(home.path(), "models.toml", &[format!("name = \"mine\"\npath = \"here.gguf\"\n{settings}")]);
+        let mut command = callwright(home.path());
+        let ran = run(command
+            .current_dir(home.path())
+            .args(["render", "-m", "here.gguf", "--messages", "messages.json", "--tools", "tools.json", "--models"])
+            .arg(toml));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.out
+    };
+    let explained = prompt("explain_results = true");
+    let after = |result: &str| explained.split_once(result).unwrap().1.lines().nth(2).unwrap_or_default().to_owned();
+    assert_eq!(after("4 degrees"), "This is the result for the question: Is it warm?");
+    assert_eq!(after("5 degrees"), "This is the result for the user's question.");
+    // After an error it would be wrong, and after a change it is not needed.
+    assert_eq!(explained.matches("This is the result").count(), 2, "{explained}");
+    assert!(!prompt("").contains("This is the result"));
 }
 
 #[test]

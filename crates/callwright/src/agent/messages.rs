@@ -64,7 +64,7 @@ pub(crate) fn succeeded(messages: &[Message]) -> impl Iterator<Item = (&ToolCall
 
 /// The results since the user's last message once more, as a message of the user: small models overlook results in the place that
 /// their template gives them, and repeat the calls.
-pub fn restated(messages: &[Message]) -> Message {
+pub(super) fn restated(messages: &[Message]) -> Message {
     Message::user(format!("Results:\n{}\nNow answer the question in words.", summary(messages)))
 }
 

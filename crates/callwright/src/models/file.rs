@@ -67,7 +67,7 @@ struct Table {
     #[serde(default, deserialize_with = "probability")]
     no_call_below: Option<f64>,
     #[serde(default)]
-    restate_results: bool,
+    explain_results: bool,
     #[serde(default)]
     lora: Vec<Spanned<Text>>,
     #[serde(default)]
@@ -226,7 +226,7 @@ impl File<'_> {
             sampling: table.sampling,
             call_threshold: table.call_threshold,
             no_call_below: table.no_call_below,
-            restate_results: table.restate_results,
+            explain_results: table.explain_results,
             lora,
             fallbacks: table.fallbacks.into_iter().map(|name| name.0).collect(),
             place: Some(place),

@@ -31,6 +31,8 @@ pub(crate) struct Prompts {
     cuts: Cuts,
     /// Whether calls of the tool that reads results are answered.
     pub(crate) reads: bool,
+    /// Whether the model is told after a result which question it answers.
+    pub(crate) explains_results: bool,
     /// The last tools that the tool that reads results was added to, and both.
     with_reader: RefCell<Option<(Arc<Tools>, Arc<Tools>)>>,
     /// The prompt of the next answer, if it is known.
@@ -75,6 +77,7 @@ impl Prompts {
             writer,
             cuts: Cuts::default(),
             reads: false,
+            explains_results: false,
             with_reader: RefCell::default(),
             prepared: None,
             last: Last::default(),
@@ -125,7 +128,11 @@ impl Prompts {
     /// Writes the prompt of an answer: the conversation without what was cut, with ids that the template takes.
     pub(super) fn write(&self, engine: &dyn Engine, request: &AnswerRequest) -> Result<Written> {
         let messages = self.writer.with_other_ids(request).map_or_else(|| Arc::clone(&request.messages), Arc::new);
-        self.writer.write(engine, request, self.cuts.shown(messages))
+        let mut shown = self.cuts.shown(messages);
+        if self.explains_results {
+            results::explain(&mut shown.messages, &request.tools);
+        }
+        self.writer.write(engine, request, shown)
     }
 
     /// The prompt of an answer, cut where that is needed and allowed, and what was cut in words. The request gets the tool that

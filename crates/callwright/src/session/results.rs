@@ -5,11 +5,12 @@
 
 use super::remarks;
 use crate::message::{Arguments, Message, Role, ToolCall};
-use crate::tool::{Effect, Tool, Tools};
+use crate::tool::{Effect, EffectSource, Tool, Tools};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The tool that reads results; a number follows where a tool has this name.
 const READ_RESULT: &str = "read_result";
@@ -21,8 +22,51 @@ const PIECE: usize = 400;
 const DEEPEST: usize = 8;
 /// How many results are listed for a call that names none.
 const LISTED: usize = 10;
+/// A longer question is not repeated after its results.
+const LONGEST_QUESTION: usize = 400;
+/// What to do with a result.
+const USE_RESULT: &str = "If it answers the question, tell the user what it says, with its values. If something is still missing, call the next tool.";
 /// How much is repeated of the text that a call looks for.
 const ECHOED: usize = 80;
+
+/// Says after a result, or after the last of several, which question it answers and what to do with it. Some models overlook results
+/// where their template has them, and make the same calls again.
+///
+/// After a call that is known to change something they see that it is done, and the question would be one for more calls. After an
+/// error they would make up the values that they are asked for.
+pub(super) fn explain(messages: &mut Arc<Vec<Message>>, tools: &Tools) {
+    let changes = |call: &ToolCall| {
+        let policy = tools.get(&call.name).map(|tool| &tool.policy);
+        policy.is_some_and(|policy| policy.effect != Effect::Read && policy.source != EffectSource::Default)
+    };
+    let (mut about, mut informs) = (String::new(), false);
+    for index in 0..messages.len() {
+        let message = &messages[index];
+        match message.role {
+            Role::User => {
+                let question = message.content.trim();
+                about = match question.len() <= LONGEST_QUESTION {
+                    true => format!("the question: {question}"),
+                    false => "the user's question.".to_owned(),
+                };
+            }
+            Role::Assistant => informs = !message.tool_calls.iter().all(changes),
+            Role::Tool => informs &= !is_error(&message.content),
+            _ => {}
+        }
+        let is_last = message.role == Role::Tool && messages.get(index + 1).is_none_or(|next| next.role != Role::Tool);
+        if is_last && informs && !about.is_empty() {
+            Arc::make_mut(messages)[index].content += &format!("\n\nThis is the result for {about}\n{USE_RESULT}");
+        }
+    }
+}
+
+/// Returns whether a result is an error, as far as its text says so.
+fn is_error(result: &str) -> bool {
+    let has_error = |value: Value| value.get("error").is_some_and(|error| !error.is_null());
+    result.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"))
+        || serde_json::from_str(result).is_ok_and(has_error)
+}
 
 /// The name of the tool that reads results, beside these tools.
 pub(crate) fn reader_name(tools: &Tools) -> String {
