@@ -175,7 +175,7 @@ impl Model {
         session.options_mut().sampling = self.entry.sampling.into();
         session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
         session.options_mut().no_call_below = self.entry.no_call_below.filter(|_| own);
-        session.prompts.explains_results = self.entry.explain_results;
+        session.prompts.asks_for_answers = self.entry.ask_for_answers;
         session.preparing = own && self.reads_calls;
         Ok(session)
     }

@@ -130,7 +130,7 @@ pub struct ModelEntry {
     pub no_call_below: Option<f64>,
     /// Whether prompts say after a result which question it answers: the model overlooks results in the place that its template gives
     /// them, and makes the calls again.
-    pub explain_results: bool,
+    pub ask_for_answers: bool,
     /// LoRA adapters that belong to the model.
     pub lora: Vec<LoraAdapter>,
     /// The names of fallback models in models.toml, in order of preference.
@@ -154,7 +154,7 @@ impl ModelEntry {
             sampling: Sampling::default(),
             call_threshold: None,
             no_call_below: None,
-            explain_results: false,
+            ask_for_answers: false,
             lora: Vec::new(),
             fallbacks: Vec::new(),
             applied: None,

@@ -101,7 +101,7 @@ fn a_prompt_says_which_question_a_result_answers_if_the_entry_asks_for_it() {
         assert_eq!(ran.code, 0, "{}", ran.err);
         ran.out
     };
-    let explained = prompt("explain_results = true");
+    let explained = prompt("ask_for_answers = true");
     let after = |result: &str| explained.split_once(result).unwrap().1.lines().nth(2).unwrap_or_default().to_owned();
     assert_eq!(after("4 degrees"), "This is the result for the question: Is it warm?");
     assert_eq!(after("5 degrees"), "This is the result for the user's question.");

@@ -67,7 +67,7 @@ struct Table {
     #[serde(default, deserialize_with = "probability")]
     no_call_below: Option<f64>,
     #[serde(default)]
-    explain_results: bool,
+    ask_for_answers: bool,
     #[serde(default)]
     lora: Vec<Spanned<Text>>,
     #[serde(default)]
@@ -226,7 +226,7 @@ impl File<'_> {
             sampling: table.sampling,
             call_threshold: table.call_threshold,
             no_call_below: table.no_call_below,
-            explain_results: table.explain_results,
+            ask_for_answers: table.ask_for_answers,
             lora,
             fallbacks: table.fallbacks.into_iter().map(|name| name.0).collect(),
             place: Some(place),

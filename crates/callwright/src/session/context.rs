@@ -31,8 +31,8 @@ pub(crate) struct Prompts {
     cuts: Cuts,
     /// Whether calls of the tool that reads results are answered.
     pub(crate) reads: bool,
-    /// Whether the model is told after a result which question it answers.
-    pub(crate) explains_results: bool,
+    /// Whether the model is asked for an answer after results.
+    pub(crate) asks_for_answers: bool,
     /// The last tools that the tool that reads results was added to, and both.
     with_reader: RefCell<Option<(Arc<Tools>, Arc<Tools>)>>,
     /// The prompt of the next answer, if it is known.
@@ -77,7 +77,7 @@ impl Prompts {
             writer,
             cuts: Cuts::default(),
             reads: false,
-            explains_results: false,
+            asks_for_answers: false,
             with_reader: RefCell::default(),
             prepared: None,
             last: Last::default(),
@@ -129,8 +129,8 @@ impl Prompts {
     pub(super) fn write(&self, engine: &dyn Engine, request: &AnswerRequest) -> Result<Written> {
         let messages = self.writer.with_other_ids(request).map_or_else(|| Arc::clone(&request.messages), Arc::new);
         let mut shown = self.cuts.shown(messages);
-        if self.explains_results {
-            results::explain(&mut shown.messages, &request.tools);
+        if self.asks_for_answers {
+            results::ask_for_answers(&mut shown, &request.tools);
         }
         self.writer.write(engine, request, shown)
     }

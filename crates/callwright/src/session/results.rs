@@ -3,6 +3,7 @@
 //! A result is shown as its beginning and its end, in whole lines or whole elements of JSON, because a record that is cut
 //! in two misleads a model. The conversation keeps the whole result, so a resumed run can read it, too.
 
+use super::context::Shown;
 use super::remarks;
 use crate::message::{Arguments, Message, Role, ToolCall};
 use crate::tool::{Effect, EffectSource, Tool, Tools};
@@ -22,41 +23,37 @@ const PIECE: usize = 400;
 const DEEPEST: usize = 8;
 /// How many results are listed for a call that names none.
 const LISTED: usize = 10;
-/// A longer question is not repeated after its results.
-const LONGEST_QUESTION: usize = 400;
-/// What to do with a result.
-const USE_RESULT: &str = "If it answers the question, tell the user what it says, with its values. If something is still missing, call the next tool.";
+/// What asks for an answer.
+const ANSWER_NOW: &str = "Now answer the question in words, with these results.";
 /// How much is repeated of the text that a call looks for.
 const ECHOED: usize = 80;
 
-/// Says after a result, or after the last of several, which question it answers and what to do with it. Some models overlook results
-/// where their template has them, and make the same calls again.
+/// Asks for an answer after results, for models that overlook them where their template has them, and make the same calls again.
 ///
-/// After a call that is known to change something they see that it is done, and the question would be one for more calls. After an
-/// error they would make up the values that they are asked for.
-pub(super) fn explain(messages: &mut Arc<Vec<Message>>, tools: &Tools) {
+/// After a call that is known to change something they see that it is done, and what is left to do would be left out. After an error
+/// they would make up an answer.
+pub(super) fn ask_for_answers(shown: &mut Shown, tools: &Tools) {
     let changes = |call: &ToolCall| {
         let policy = tools.get(&call.name).map(|tool| &tool.policy);
         policy.is_some_and(|policy| policy.effect != Effect::Read && policy.source != EffectSource::Default)
     };
-    let (mut about, mut informs) = (String::new(), false);
-    for index in 0..messages.len() {
-        let message = &messages[index];
+    let mut informs = false;
+    let mut ends = Vec::new();
+    for (index, message) in shown.messages.iter().enumerate() {
         match message.role {
-            Role::User => {
-                let question = message.content.trim();
-                about = match question.len() <= LONGEST_QUESTION {
-                    true => format!("the question: {question}"),
-                    false => "the user's question.".to_owned(),
-                };
-            }
             Role::Assistant => informs = !message.tool_calls.iter().all(changes),
             Role::Tool => informs &= !is_error(&message.content),
-            _ => {}
+            _ => continue,
         }
-        let is_last = message.role == Role::Tool && messages.get(index + 1).is_none_or(|next| next.role != Role::Tool);
-        if is_last && informs && !about.is_empty() {
-            Arc::make_mut(messages)[index].content += &format!("\n\nThis is the result for {about}\n{USE_RESULT}");
+        let ends_here = shown.messages.get(index + 1).is_none_or(|next| next.role != Role::Tool);
+        if message.role == Role::Tool && ends_here && informs {
+            ends.push(index + 1);
+        }
+    }
+    for (added, end) in ends.into_iter().enumerate() {
+        Arc::make_mut(&mut shown.messages).insert(end + added, Message::user(ANSWER_NOW));
+        if let Some(place) = shown.places.get(end + added - 1).copied() {
+            shown.places.insert(end + added, place);
         }
     }
 }
