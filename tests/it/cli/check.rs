@@ -36,8 +36,10 @@ fn a_sound_template_and_a_careless_one() {
 #[test]
 fn a_template_that_a_run_completes_fails_the_check_unless_the_overlay_is_named() {
     let home = tempfile::tempdir().unwrap();
+    let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+    std::fs::write(home.path().join("plain.jinja"), source).unwrap();
     let check = |more: &[&str]| {
-        run(callwright(home.path()).current_dir(case("")).args(["template", "check", "toolless.jinja"]).args(more))
+        run(callwright(home.path()).current_dir(home.path()).args(["template", "check", "plain.jinja"]).args(more))
     };
     let alone = check(&[]);
     let said = "`run` adds it with the overlay delimited; `--format delimited` checks the template with it.";
