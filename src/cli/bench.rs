@@ -42,7 +42,7 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare two runs of the same cases, or the first configuration of a run with its others: which cases flipped,
+    /// Compare two runs of the same cases, or the first configuration of a run with its others: which cases changed,
     /// and whether chance explains it
     #[command(after_help = "Examples:\n  callwright bench compare before after\n  callwright bench compare formats")]
     Compare {

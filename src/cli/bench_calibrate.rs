@@ -150,7 +150,7 @@ fn tell_left_out(measurement: &Measurement) {
 }
 
 /// Returns the entry to write for a model: the one that applies to its file, or a new one, with the file's fingerprint. So the entry
-/// applies wherever the file lies.
+/// applies in any folder.
 fn entry_of(path: &Path, options: &ModelOptions, model: &Model) -> Result<ModelEntry> {
     let mut models = Models::load(options.models.as_deref())?;
     let mut entry = model.entry().clone();

@@ -350,7 +350,7 @@ fn obey(
         }
         "stats" => say(format_args!("{}\n", stats(spent))),
         "template" => {
-            say(format_args!("{}, calls as {}\n", session.template().name(), session.format().name));
+            say(format_args!("{}, calls in the format {}\n", session.template().name(), session.format().name));
             if !session.messages().is_empty() {
                 say(format_args!("{}\n", session.prompt()?.0.text().trim_end()));
             }

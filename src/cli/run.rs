@@ -182,13 +182,14 @@ pub fn go(args: RunArgs, resumed: Option<Resumed>) -> Result<u8> {
         (Some(kept), Status::Pending) => {
             let file = kept.path.display();
             hint(&format!("callwright resume {file} --approve ID executes a call, --deny ID does not"));
+            hint("run --execute --yes executes such calls without asking");
         }
         (Some(kept), _) => hint(&format!("callwright resume {} goes on with the run", kept.path.display())),
         (None, Status::Pending) => hint(match args.replay {
             Some(_) => {
                 "callwright resume goes on with the recorded run: --approve ID executes a call, --deny ID does not"
             }
-            None => "--yes executes such calls without asking",
+            None => "run --execute --yes executes such calls without asking",
         }),
         (None, _) => {}
     }

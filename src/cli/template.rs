@@ -50,8 +50,8 @@ enum Command {
     #[command(after_help = "Examples:\n  callwright template check chat.jinja\n  \
             callwright template check chat.jinja -m qwen3-0.6b\n  \
             callwright template check path/to/model.gguf --json\n\n\
-            Exit status: 0 sound, 3 where something is missing that tool calls need, or a call that the template \
-            writes is not read back as it was.")]
+            Exit status: 0 sound, 3 where the template lacks something that tool calls need, or a call that it writes is \
+            not read back as it was. `run` adds what is missing with an overlay: --format NAME checks it with one.")]
     Check(CheckArgs),
 }
 
@@ -314,7 +314,7 @@ fn print(checked: &Checked, report: &Report) -> Result<()> {
     if let Some(inferred) = &checked.chosen.inferred {
         print_inferred(&mut out, inferred)?;
     }
-    print_verdict(&mut out, report)
+    print_verdict(&mut out, checked, report)
 }
 
 fn print_inferred(out: &mut impl Write, inferred: &Inference) -> Result<()> {
@@ -329,12 +329,20 @@ fn print_inferred(out: &mut impl Write, inferred: &Inference) -> Result<()> {
     Ok(())
 }
 
-fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
+fn print_verdict(out: &mut impl Write, checked: &Checked, report: &Report) -> Result<()> {
     let lacking: Vec<&str> = report.lacking().map(|render| render.what).collect();
     writeln!(out)?;
     if !lacking.is_empty() {
         let lacking = lacking.join(", ");
-        writeln!(out, "{RED}It lacks what tool calls need:{RED:#} {lacking}. An overlay adds it: --format NAME.")?;
+        let added = checked.chosen.choice.as_ref().filter(|choice| choice.origin == Origin::Default);
+        let adds = added.map_or_else(
+            || "An overlay adds it: --format NAME.".to_owned(),
+            |choice| {
+                let name = &choice.format.name;
+                format!("`run` adds it with the overlay {name}; `--format {name}` checks the template with it.")
+            },
+        );
+        writeln!(out, "{RED}The template lacks what tool calls need:{RED:#} {lacking}. {adds}")?;
     }
     if report.round_trips.iter().any(|trip| trip.problem.is_some()) {
         writeln!(out, "{RED}Calls that it writes are not read back as they were.{RED:#}")?;
@@ -399,7 +407,7 @@ fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
         match (&trip.problem, &trip.declared) {
             (None, None) => writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}")?,
             (None, Some(declared)) => {
-                writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}     but the format writes it otherwise")?;
+                writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}     but the format writes it differently")?;
                 if !std::mem::replace(&mut shown, true) {
                     writeln!(out, "      the template: {:?}\n      the format:   {declared:?}", trip.written)?;
                 }

@@ -39,7 +39,7 @@ const BODY: Duration = Duration::from_secs(60);
 
 /// All paths.
 pub(super) fn routes(server: Arc<Server>) -> Router {
-    Router::new()
+    let paths = Router::new()
         .route("/", get(server::page))
         .route("/health", get(server::health))
         .route("/v1/health", get(server::health))
@@ -74,9 +74,12 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/detokenize", post(prompts::detokenize))
         .route("/apply-template", post(prompts::apply_template))
         .fallback(server::unknown)
-        .method_not_allowed_fallback(server::wrong_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(&server), guard::check))
-        .with_state(server)
+        .with_state(Arc::clone(&server));
+    // Around all paths: only there has a response to a wrong method the header with the right ones.
+    Router::new()
+        .fallback_service(paths)
+        .layer(middleware::from_fn(server::methods))
+        .layer(middleware::from_fn_with_state(server, guard::check))
 }
 
 /// A whole body, and the room that it takes until it is dropped.

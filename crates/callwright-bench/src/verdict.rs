@@ -8,7 +8,7 @@ use super::summary::{ConfigurationSummary, Summary};
 use callwright::constraint::Mode;
 use callwright::session::ToolChoice;
 
-/// From so many configurations on, those that cannot be told from the first are named together.
+/// From so many configurations on, those that may be as good as the first are named together.
 const MANY: usize = 4;
 /// More cases than this are not worth counting.
 const MOST_CASES: usize = 10_000;
@@ -53,11 +53,16 @@ pub fn sentence(one: &Comparison) -> String {
         let how = if one.difference.0 > 0.0 { "better" } else { "worse" };
         return format!("{after} is {how} than {before} ({shares}, {p}).");
     }
-    let unknown = format!("{after} cannot be told from {before} with {} cases", one.cases);
+    let cases = one.cases;
+    let unknown = format!("{after} may be as good as {before}");
     match one.needed {
-        _ if one.lost.is_empty() && one.won.is_empty() => format!("{unknown}: each is right in both or in neither."),
-        None => format!("{unknown}: {} became right, and as many wrong.", one.won.len()),
-        Some(needed) => format!("{unknown} ({shares}, {p}): {} would be needed.", about(needed)),
+        _ if one.lost.is_empty() && one.won.is_empty() => {
+            format!("{unknown}: each of {cases} cases is right in both or wrong in both.")
+        }
+        None => format!("{unknown}: of {cases} cases, {} became right, and as many wrong.", one.won.len()),
+        Some(needed) => {
+            format!("{unknown}: {cases} cases are too few to say ({shares}, {p}); {} are needed.", about(needed))
+        }
     }
 }
 
@@ -67,16 +72,20 @@ fn together(alike: &[&Comparison]) -> Option<String> {
     let largest = alike.iter().max_by(|a, b| a.difference.0.abs().total_cmp(&b.difference.0.abs()))?;
     let [first, other] = largest.sides();
     let enough = largest.needed.map_or_else(String::new, |needed| {
-        format!(" The largest difference is that of {other} ({}): {} would be needed.", shares(largest), about(needed))
+        format!(
+            " The largest difference is that of {other} ({}): {} cases are needed to be sure of it.",
+            shares(largest),
+            about(needed)
+        )
     });
-    Some(format!("{} others cannot be told from {first} with {cases} cases.{enough}", alike.len()))
+    Some(format!("{} others may be as good as {first}: {cases} cases are too few to say.{enough}", alike.len()))
 }
 
-/// `61 to 43%`: the second share and the first one.
+/// `61% against 43%`: the second share and the first one.
 fn shares(one: &Comparison) -> String {
     let [before, after] = one.shares().map(|share| 100.0 * share);
     let digits = usize::from(before.round() == after.round() && before != after);
-    format!("{after:.digits$} to {before:.digits$}%")
+    format!("{after:.digits$}% against {before:.digits$}%")
 }
 
 fn about(cases: usize) -> String {

@@ -1,6 +1,7 @@
 //! Reading a model's text, at once or as a stream.
 
 use crate::source;
+use callwright_core::choose::{Clues, format_for};
 use callwright_core::parse::event::Event;
 use callwright_core::parse::reader::{Finished, Reader};
 use callwright_core::parse::{OtherForms, ParserOptions, ReasoningOutput};
@@ -52,7 +53,10 @@ impl ParseOptions {
                 let message = format!("both a template and the format {format:?} are given");
                 Err(Error::new(ErrorKind::Config, message).hint("leave one out: a template says its format"))
             }
-            (Some(template), None) => Format::of_template(&source::template(template)?).map(Some),
+            // The one that `render` writes into a prompt, also where the template writes none.
+            (Some(template), None) => {
+                Ok(Some(format_for(&source::template(template)?, None, Clues::default())?.format))
+            }
             (None, format) => source::format(format.unwrap_or(source::AUTO)),
         }
     }

@@ -66,11 +66,14 @@ pub struct Declaration {
     pub styles: Vec<(String, serde_json::Map<String, serde_json::Value>)>,
 }
 
+/// The name of a format whose declaration has none, and that is no built-in one.
+const UNNAMED: &str = "declared";
+
 impl Default for Declaration {
     /// JSON objects without markers.
     fn default() -> Declaration {
         Declaration {
-            name: "declared".to_owned(),
+            name: UNNAMED.to_owned(),
             suffix: None,
             section: None,
             start: None,
@@ -332,7 +335,12 @@ impl Format {
     }
 
     fn with_source(declaration: Declaration, source: String) -> Result<Format> {
-        let format = Format { source, ..Format::unchecked(declaration) };
+        let mut format = Format { source, ..Format::unchecked(declaration) };
+        if format.name == UNNAMED
+            && let Some(known) = format.known_as()
+        {
+            format.declaration.name = known.to_owned();
+        }
         // The automata of most formats are built for the first text: building them takes milliseconds.
         if !Machinery::cannot_fail(&format.declaration) {
             format.machinery()?;

@@ -12,7 +12,7 @@ import pytest
 
 import callwright
 import callwright.types
-from callwright import CallwrightError, Parser, parse
+from callwright import CallwrightError, Parser, parse, render
 
 TOOLS = [
     {
@@ -145,6 +145,16 @@ def test_a_template_names_the_format():
     assert parse(HERMES, template=template, tools=TOOLS)["tool_calls"]
     with pytest.raises(CallwrightError, match="both a template and the format"):
         parse(HERMES, "hermes", template=template)
+
+
+def test_a_template_without_calls_has_the_format_that_its_prompts_get():
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    prompt = render(template, [{"role": "user", "content": "Rain in Oslo?"}], TOOLS)
+    written = parse(HERMES, "hermes", TOOLS)["tool_calls"][0]["function"]
+    call = json.dumps({"name": written["name"], "arguments": json.loads(written["arguments"])})
+    text = f"### TOOL_CALL_START ###\n{call}\n### TOOL_CALL_END ###"
+    assert prompt.call_format == "delimited"
+    assert parse(text, template=template, tools=TOOLS)["diagnostics"] == []
 
 
 def test_tools_and_formats_may_be_files(tmp_path):

@@ -176,7 +176,7 @@ def test_a_check_says_what_a_template_lacks():
     tools = next(render for render in report["renders"] if render["what"] == "tools")
     assert (tools["needed"], tools["outcome"]) == (True, "ignored")
     assert check_template("hermes")["sound"] is True
-    assert check_template("chatml", format="hermes")["laid_over"] is True
+    assert check_template("chatml", format="hermes")["overlay"] is True
     with pytest.raises(CallwrightError, match="leave the option out"):
         check_template("chatml", format="auto")
 

@@ -145,7 +145,7 @@ export interface Report {
   inferred: boolean;
   notes: string[];
   why: string | null;
-  laid_over: boolean;
+  overlay: boolean;
   model: null;
   sound: boolean;
 }

@@ -102,7 +102,7 @@ impl Servers {
     /// # Errors
     /// Those of [`Servers::from_file`].
     pub fn from_value(value: &Value, folder: impl AsRef<Path>) -> Result<Servers> {
-        let Config { servers, mut notices } = Config::read(value, folder.as_ref())?;
+        let Config { servers, faulty, mut notices } = Config::read(value, folder.as_ref())?;
         // One thread, so that what servers send is handled in order; a flood of one server yields to the others.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime =
@@ -157,6 +157,8 @@ impl Servers {
             )
         }));
         notices.extend(remarks);
+        let fault = "a fault in the file";
+        state.failures.extend(faulty.into_iter().map(|(name, why)| (name, fault.to_owned(), why)));
         let running = Running { runtime: Some(runtime), servers: running, state: Mutex::new(state) };
         Ok(Servers { running: Arc::new(running), notices })
     }

@@ -10,7 +10,7 @@ use super::super::updates::{Answer, Call, Finish, Update};
 use super::{Asked, Dialect, Refusal, Running, Shared, Sse, ask, named, new_id, now, streamed};
 use axum::Json;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use input::{Input, SUMMARY};
 use serde_json::{Map, Value, json};
@@ -40,9 +40,9 @@ pub(super) async fn responses(State(server): Shared, request: Request) -> Result
 }
 
 /// Codex asks for a WebSocket first. This status has it go on over HTTP at once, and any other only after several attempts.
-pub(super) async fn no_socket(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+pub(super) async fn no_socket(uri: Uri, headers: HeaderMap) -> Response {
     if !headers.contains_key(header::UPGRADE) {
-        return super::server::wrong_method(method, uri).await;
+        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")]).into_response();
     }
     let message = format!("{} speaks no WebSocket; send a POST request", uri.path());
     Refusal::new(StatusCode::UPGRADE_REQUIRED, "no_websocket", message).into_response()

@@ -3,8 +3,9 @@
 use super::super::pool::Slot;
 use super::{Refusal, Shared, blocking};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use callwright::format::Format;
 use serde_json::{Value, json};
@@ -117,7 +118,13 @@ pub(super) async fn unknown(method: Method, uri: Uri) -> Response {
     Refusal::new(StatusCode::NOT_FOUND, "unknown_path", message).at(uri.path())
 }
 
-pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let message = format!("{} does not take {method}", uri.path());
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message).at(uri.path())
+/// Says which methods a path takes, where a request has another one.
+pub(super) async fn methods(method: Method, uri: Uri, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let Some(allow) = response.headers().get(header::ALLOW) else { return response };
+    let taken = allow.to_str().unwrap_or_default().replace(',', ", ");
+    let message = format!("{} does not take {method}; it takes {taken}", uri.path());
+    let mut refused = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message).at(uri.path());
+    refused.headers_mut().insert(header::ALLOW, allow.clone());
+    refused
 }

@@ -501,6 +501,7 @@ fn a_run_that_pauses_goes_on_with_the_approval_of_exactly_this_call() {
     let ran = execute_question(home.path(), "What's the weather in Rome?", &["--tools", &tools, "--save", journal]);
     assert_eq!(ran.code, 4, "{ran:?}");
     assert!(ran.err.contains(&format!("hint: callwright resume {journal} --approve ID")), "{}", ran.err);
+    assert!(ran.err.contains("--yes executes such calls without asking"), "{}", ran.err);
     let pending = ran.err.lines().find(|line| line.contains("it is destructive")).expect("the call that waits");
     let (id, hash) = (pending.split_whitespace().next().unwrap(), pending.split("hash ").nth(1).unwrap());
     let hash = hash.split(')').next().unwrap();

@@ -414,6 +414,17 @@ fn the_program_asks_a_server() {
 }
 
 #[test]
+#[cfg(all(feature = "llama", feature = "bundled-model"))]
+fn a_server_with_a_fault_in_the_file_fails_the_list() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("mcp.json");
+    std::fs::write(&file, r#"{"mcpServers": {"bad": {"comand": "x"}}}"#).unwrap();
+    let listed = run(callwright(home.path()).args(["mcp", "list"]).arg(&file));
+    assert!(listed.out.starts_with("bad (a fault in the file): did not start\n"), "{listed:?}");
+    assert!(listed.err.contains("write \"command\" in place of \"comand\"") && listed.code == 1, "{listed:?}");
+}
+
+#[test]
 fn a_server_that_asks_where_nobody_is_gets_a_refusal() {
     let (tools, agent, _servers) = one(&["ask"]);
     let said = result(&tools, &agent, "ask", "{}").unwrap();

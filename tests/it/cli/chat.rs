@@ -66,7 +66,7 @@ fn a_chat_is_saved_undone_and_loaded() {
     for said in [
         "/undo             forget the last question",
         "get_weather: Get the weather forecast for a city",
-        ", calls as ",
+        ", calls in the format ",
         "there is no question",
         "there is no system message; /system TEXT sets one",
         "the system message is set\nBe brief.\n",
@@ -355,7 +355,7 @@ pub mod terminal {
         terminal.type_keys("\x1b[200~/template\nHello\nworld\x1b[201~\r");
         terminal.type_keys(&format!("/save {}\r/quit\r", file.display()));
         let shown = terminal.ends();
-        assert!(shown.contains(", calls as "), "{shown}");
+        assert!(shown.contains(", calls in the format "), "{shown}");
         assert_eq!(contents(&file), ["Hello\nworld"]);
     }
 
@@ -389,7 +389,7 @@ pub mod terminal {
         let Some(mut terminal) = Terminal::chat(home.path(), &["--tools", super::TOOLS]) else { return };
         terminal.wait_for("> ", 1);
         terminal.type_keys("/tem\t\r");
-        terminal.wait_for(", calls as ", 1);
+        terminal.wait_for(", calls in the format ", 1);
         terminal.type_keys("/tool get\t\r");
         terminal.wait_for("the next answer calls get_weather", 1);
         terminal.type_keys("/qu\t\r");
@@ -454,6 +454,6 @@ pub mod terminal {
         terminal.type_keys(&format!("/save {}\r/quit\r", file.display()));
         let shown = terminal.ends();
         assert_eq!(contents(&file), ["What's the weather in Rome?"], "{shown}");
-        assert!(shown.contains(", calls as "), "{shown}");
+        assert!(shown.contains(", calls in the format "), "{shown}");
     }
 }

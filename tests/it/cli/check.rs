@@ -32,6 +32,22 @@ fn a_sound_template_and_a_careless_one() {
     insta::assert_snapshot!(shown);
 }
 
+/// The check is of the template alone; `run` completes it.
+#[test]
+fn a_template_that_a_run_completes_fails_the_check_unless_the_overlay_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+    std::fs::write(home.path().join("plain.jinja"), source).unwrap();
+    let check = |more: &[&str]| {
+        run(callwright(home.path()).current_dir(home.path()).args(["template", "check", "plain.jinja"]).args(more))
+    };
+    let alone = check(&[]);
+    let said = "`run` adds it with the overlay delimited; `--format delimited` checks the template with it.";
+    assert!(alone.code == 3 && alone.out.contains(said), "{alone:?}");
+    let completed = check(&["--format", "delimited"]);
+    assert!(completed.code == 0 && completed.out.contains("It has all that tool calls need."), "{completed:?}");
+}
+
 #[test]
 fn what_ends_at_a_bound_is_not_tried_again() {
     let home = tempfile::tempdir().unwrap();

@@ -116,7 +116,7 @@ fn likelihood(label: &str, reference: &str, one: &Against) -> String {
         Verdict::AsGood if change.low >= 0.0 => format!("{label} is as good as {reference}."),
         Verdict::AsGood => format!("{label} is as good as {reference}: a right call is at most {}.", times(change.low)),
         Verdict::Unknown => format!(
-            "{label} cannot be told from {reference} with these cases: a right call may be {} or {}. A larger --limit says more.",
+            "{label} may or may not be as good as {reference}: a right call may be {} or {}. A larger --limit says more.",
             times(change.low),
             times(change.high)
         ),

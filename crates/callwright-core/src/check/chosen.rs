@@ -103,7 +103,7 @@ impl Chosen {
         value["inferred"] = json!(self.inferred.is_some());
         value["notes"] = json!(self.inferred.as_ref().map_or(&[][..], |inferred| &inferred.notes));
         value["why"] = json!(self.choice.as_ref().map(Choice::describe));
-        value["laid_over"] = json!(self.section.is_some());
+        value["overlay"] = json!(self.section.is_some());
         value["model"] = json!(model);
         value["sound"] = json!(report.sound());
         value

@@ -4,7 +4,8 @@
 //! blocks by hand: every error names line and column of the file, and suggests what was probably meant.
 
 use super::{
-    Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history, typed,
+    Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, UNNAMED, history,
+    typed,
 };
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use serde_json::{Map, Value};
@@ -80,7 +81,7 @@ impl Reader<'_> {
             return Err(error.hint(hint));
         }
         Ok(Declaration {
-            name: self.text(format, "name")?.map_or_else(|| "declared".to_owned(), |(name, _)| name),
+            name: self.text(format, "name")?.map_or_else(|| UNNAMED.to_owned(), |(name, _)| name),
             suffix: self.suffix(format, start.as_ref())?,
             section: self.around(root, "section", literal)?,
             start,

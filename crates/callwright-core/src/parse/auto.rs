@@ -112,17 +112,26 @@ impl AutoParser {
         for builtin in Format::builtins() {
             let format = builtin.format();
             let has = |marker: &Marker| has(&text, marker, format);
+            let unmarked = format.start.is_none();
+            let section = format.section.as_ref();
             let reasons =
                 format.reasoning.as_ref().is_some_and(|reasoning| has(&reasoning.start) || has(&reasoning.end));
             // Also find imprecise markers, by their letters.
             let calls = format.start.as_ref().is_none_or(|start| has(start) || has_nearly(&text, start))
                 || format.markup.iter().any(has);
+            // Calls without markers are those of any format, and those of this one only in its section.
+            let calls =
+                calls && !(unmarked && section.is_some_and(|section| !has(&section.start) && !has(&section.end)));
             if !calls && !reasons {
                 continue;
             }
             let Ok(mut parser) = Parser::new(format, self.tools.clone(), options.clone()) else { continue };
             parser.push(beginning, &mut |_| ());
             let parsed = parser.finish(&mut |_| ());
+            // Calls in a code fence are in no format; the fence stays in the text.
+            if unmarked && parsed.content.contains("```") && !parsed.calls.is_empty() {
+                continue;
+            }
             let valid = parsed.calls.iter().filter(|call| call.valid).count();
             let faults = parsed.repairs.len() + parsed.diagnostics.len() + 2 * (parsed.calls.len() - valid);
             let fault = -i64::try_from(faults).unwrap_or(i64::MAX);

@@ -381,6 +381,25 @@ fn cases_of_built_in_formats_are_detected() {
     assert!(report.is_empty(), "{report}");
 }
 
+/// JSON without any format's markers is not called a format's whose calls have markers around them.
+#[test]
+fn json_in_a_code_fence_is_in_no_format() {
+    let call = r#"{"name": "get_weather", "arguments": {"city": "Oslo"}}"#;
+    for (text, origin) in [
+        (format!("Sure:\n```json\n{call}\n```\n"), "delimited"),
+        (format!("```\n{call}\n```"), "delimited"),
+        (call.to_owned(), "llama3"),
+        (format!("<tool_calls>\n{call}\n</tool_calls>"), "minimax-m1"),
+    ] {
+        let tools = Tools::from_json(r#"[{"name": "get_weather"}]"#, "tools").unwrap();
+        let mut auto = AutoParser::new(Some(tools.into()), ParserOptions::default()).unwrap();
+        auto.push(text.as_bytes(), &mut |_| ());
+        let parsed = auto.finish(&mut |_| ());
+        assert_eq!((parsed.calls.len(), parsed.origin), (1, Some(origin)), "{text}");
+        assert!(parsed.calls[0].is_runnable(), "{text}");
+    }
+}
+
 /// Folders with a format of their own.
 const FOLDERS: [&str; 24] = [
     "array",

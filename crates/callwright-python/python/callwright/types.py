@@ -198,7 +198,7 @@ class Report(TypedDict):
     inferred: bool
     notes: List[str]
     why: Optional[str]
-    laid_over: bool
+    overlay: bool
     model: None
     sound: bool
 

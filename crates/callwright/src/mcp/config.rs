@@ -90,6 +90,8 @@ impl Approved {
 /// The servers that a file names, and what is wrong with it.
 pub(super) struct Config {
     pub servers: Vec<ServerConfig>,
+    /// The names of servers that are left out, and why.
+    pub faulty: Vec<(String, String)>,
     pub notices: Vec<String>,
 }
 
@@ -113,13 +115,16 @@ impl Config {
         let Value::Object(servers) = servers else {
             return Err(wrong(format!("\"mcpServers\" is {}; expected an object", json::shown(servers))));
         };
-        let mut config = Config { servers: Vec::new(), notices: Vec::new() };
+        let mut config = Config { servers: Vec::new(), faulty: Vec::new(), notices: Vec::new() };
         for (name, server) in servers {
             let mut unknown = Vec::new();
             let mut reader = Reader { folder, unknown: &mut unknown };
             match reader.server(name, server) {
                 Ok(read) => config.servers.extend(read),
-                Err(why) => config.notices.push(format!("the MCP server {name:?} is left out: {why}")),
+                Err(why) => {
+                    config.notices.push(format!("the MCP server {name:?} is left out: {why}"));
+                    config.faulty.push((name.clone(), why));
+                }
             }
             config.notices.extend(unknown.iter().map(|key| format!("the MCP server {name:?}: {key}")));
         }
