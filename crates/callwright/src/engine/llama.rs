@@ -6,6 +6,7 @@
 mod backend;
 mod context;
 mod embed;
+mod fit;
 mod layout;
 pub mod parallel;
 pub mod quantize;
@@ -404,7 +405,7 @@ impl Engine for LlamaEngine {
     }
 
     fn context_limit(&self) -> usize {
-        self.options.context.unwrap_or(self.words.info.context_train)
+        self.options.limit(&self.words.info, 1)
     }
 
     fn cached(&self) -> &[Token] {
@@ -538,9 +539,10 @@ impl Engine for LlamaEngine {
 }
 
 impl LoadOptions {
-    /// Returns whether layers are on a GPU.
-    fn is_on_gpu(&self) -> bool {
-        self.gpu_layers != Some(0) && has_gpu()
+    /// The most tokens of each of several sequences: what was asked for, or what the model was trained for and the memory has room for.
+    fn limit(&self, model: &ModelInfo, sequences: usize) -> usize {
+        let room = self.room.map_or(usize::MAX, |room| room / sequences);
+        self.context.unwrap_or(model.context_train.min(room))
     }
 
     /// llama.cpp's flash attention in contexts of so many tokens that decode answers.
@@ -586,6 +588,7 @@ fn open(path: &Path, options: &mut LoadOptions) -> Result<LlamaModel> {
         .with_vocab_only(options.vocabulary_only)
         .with_use_mmap(!options.no_mmap)
         .with_use_mlock(options.mlock);
+    fit::on_gpu(path, options, &mut params);
     if let Some(layers) = options.gpu_layers {
         params = params.with_n_gpu_layers(layers);
     }
@@ -593,6 +596,12 @@ fn open(path: &Path, options: &mut LoadOptions) -> Result<LlamaModel> {
         params = params.with_progress_callback(move |part| {
             on_progress(part);
             true
+        });
+    }
+    if options.from_file && !options.vocabulary_only {
+        return weights::in_place(path).ok_or_else(|| {
+            let why = because("no reason given");
+            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
         });
     }
     LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
@@ -647,7 +656,8 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
     }
     // All that a state depends on.
     let gpu = options.is_on_gpu().then_some(options.gpu_layers);
-    let cell = (options.cache_type_k, options.cache_type_v, options.flash_attention, gpu);
+    let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
+    let cell = (kind(options.cache_type_k), kind(options.cache_type_v), options.flash_attention, gpu);
     let file = crate::cache::fingerprint(path).ok().zip(weights::fingerprint(&options.lora));
     let file = file.map(|(model, adapters)| model + &adapters);
     let disk = options.prompt_cache.as_ref().zip(file).map(|(cache, file)| {

@@ -104,6 +104,12 @@ impl Sequences {
             return Err(Error::new(ErrorKind::Engine, message));
         }
         let layout = layout::fastest(engine, count);
+        let wanted = engine.options.context.unwrap_or(engine.words.info.context_train);
+        if let Some(room) = engine.options.room.map(|room| room / count).filter(|room| *room < wanted) {
+            tracing::warn!(
+                "{count} conversations at a time have room for {room} tokens each in the free memory, of {wanted}; fewer have room for more"
+            );
+        }
         Ok(Sequences((0..layout.contexts).map(|_| Arc::new(Shared::new(engine, layout))).collect()))
     }
 
@@ -152,7 +158,7 @@ impl Shared {
     }
 
     fn limit(&self) -> usize {
-        self.options.context.unwrap_or(self.info.context_train)
+        self.options.limit(&self.info, self.layout.contexts * self.layout.each)
     }
 
     /// Makes a context with space for at least `needed` tokens of each sequence, with what was in the old one.

@@ -152,6 +152,16 @@ fn flash_attention_differs_by_rounding_only() {
 }
 
 #[test]
+fn weights_that_stay_in_the_file_differ_by_rounding_only() {
+    let [copied, in_place] = [false, true].map(|from_file| {
+        let mut engine = load(|load| load.from_file = from_file);
+        let prompt = prompt(&engine, 4, "Be brief.");
+        logits(&mut engine, &prompt)
+    });
+    assert!((0.0..spread(&copied) / 10.0).contains(&distance(&copied, &in_place)));
+}
+
+#[test]
 fn a_context_that_grows_keeps_what_it_has() {
     let mut engine = load(|_| ());
     let short = prompt(&engine, 4, "Be brief.");
