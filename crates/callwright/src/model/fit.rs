@@ -162,7 +162,7 @@ mod tests {
     fn the_context_has_what_the_weights_leave_and_mapped_weights_leave_half() {
         let (model, token) = model();
         let kept = |load: &mut LoadOptions| load.mlock = true;
-        for (free, mapped, in_memory) in [(40, 25, 25), (16, 7, 4), (12, 5, 0)] {
+        for (free, mapped, in_memory) in [(40, 25, 25), (16, 7, 4), (8, 3, 0)] {
             // An eighth is left for others.
             let (free, spare) = (free * GB, |part: u64| part * GB / token);
             let halves = (free - free / 8) / 2 / token;
