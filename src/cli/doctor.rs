@@ -304,7 +304,7 @@ impl Report {
             add(message, format!("callwright model quantize {name} OUT.gguf Q8_0 (about half as much, or less)"));
         }
         if facts.sizes.attention.recurrent > 0 && facts.sizes.attention.attention > 0 && self.devices.is_empty() {
-            let message = "it is a hybrid: long prompts are read with full attention, which is slower";
+            let message = "it is a hybrid: after its beginning, a prompt is read with full attention, which is slower";
             let command = format!(
                 "callwright run -m {name} --flash-attn on … (answers may then depend on the number of threads)"
             );

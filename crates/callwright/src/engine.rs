@@ -329,6 +329,11 @@ pub trait Engine: Send {
     /// in place of what is in the context. No more than `most` tokens are of use.
     fn recall(&mut self, _prompt: &[Token], _most: usize) {}
 
+    /// Where in the recalled prompt the way changes in which it is read: a batch ends there.
+    fn border(&self) -> usize {
+        0
+    }
+
     /// Called after each generation: what is in the context now may be kept for later prompts. Reading the prompt took
     /// `reading`.
     fn remember(&mut self, _reading: Duration) {}
