@@ -256,7 +256,7 @@ impl Report {
     /// Adds whether a model fits, and what of it is slow.
     fn look_at(&mut self, name: &str, gguf: &Gguf, facts: &Facts<'_>) {
         let mut add = |problem: String, command: String| self.advice.push(Advice { problem, command });
-        let (bytes, quantization) = (facts.file_size, gguf.quantization().unwrap_or_default());
+        let (bytes, quantization) = (facts.sizes.bytes, gguf.quantization().unwrap_or_default());
         if let Err(error) = gguf.check() {
             add(error.message().to_owned(), "callwright model pull MODEL (another file, or another model)".to_owned());
         }
@@ -265,7 +265,7 @@ impl Report {
         let fits = free.map(|free| bytes <= free);
         let size = DecimalBytes(bytes);
         if let (Some(free), Some(false)) = (free, fits) {
-            let command = match that_fits(facts.parameters, free) {
+            let command = match that_fits(facts.sizes.parameters, free) {
                 Some((kind, size)) => {
                     format!("callwright model quantize {name} OUT.gguf {kind} (about {})", DecimalBytes(size))
                 }
@@ -295,7 +295,7 @@ impl Report {
                 message,
                 format!(
                     "callwright run -m {name} --gpu-layers N … (fewer layers than the model's {})",
-                    facts.attention.layers
+                    facts.sizes.attention.layers
                 ),
             );
         } else if self.devices.is_empty() && ["F32", "F16", "BF16"].contains(&quantization) {
@@ -303,8 +303,8 @@ impl Report {
                 format!("its weights are {quantization}: the processor reads {size} for each token of an answer");
             add(message, format!("callwright model quantize {name} OUT.gguf Q8_0 (about half as much, or less)"));
         }
-        if facts.attention.recurrent > 0 && facts.attention.attention > 0 && self.devices.is_empty() {
-            let message = "it is a hybrid: long prompts are read with full attention, which is slower";
+        if facts.sizes.attention.recurrent > 0 && facts.sizes.attention.attention > 0 && self.devices.is_empty() {
+            let message = "it is a hybrid: after its beginning, a prompt is read with full attention, which is slower";
             let command = format!(
                 "callwright run -m {name} --flash-attn on … (answers may then depend on the number of threads)"
             );
@@ -325,7 +325,7 @@ impl Report {
         self.model.push(("KV cache", facts.context_memory(gguf).unwrap_or_else(|| "not known".to_owned())));
         self.model_json = json!({
             "path": gguf.path(), "bytes": bytes, "quantization": gguf.quantization(), "fits": fits,
-            "bytes_per_token": facts.attention.bytes(1), "tokens_that_fit": facts.fitting(),
+            "bytes_per_token": facts.sizes.attention.bytes(1), "tokens_that_fit": facts.fitting(),
         });
     }
 

@@ -29,6 +29,10 @@ pub struct HardwareOptions {
     #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Hardware", value_parser = gpu_layers, allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 
+    /// Choose what is not given so that it fits into the free memory: the context and, with a GPU, the layers on it and how the KV cache stores numbers
+    #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = on_or_off(), help_heading = "Hardware")]
+    fit: bool,
+
     /// Decode up to N tokens of a prompt at a time
     #[arg(long, alias = "batch-size", value_name = "N", default_value = "512", help_heading = "Hardware", value_parser = positive, allow_negative_numbers = true)]
     ubatch_size: usize,
@@ -37,13 +41,13 @@ pub struct HardwareOptions {
     #[arg(long, value_name = "auto|on|off", default_value = "auto", value_parser = flash_attention(), help_heading = "Hardware")]
     flash_attn: FlashAttention,
 
-    /// Store the keys of the KV cache as this type; fewer bits need less memory and lose accuracy
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = cache_type(), help_heading = "Hardware")]
-    cache_type_k: CacheType,
+    /// Store the keys of the KV cache as this type; fewer bits need less memory and lose accuracy [default: f16, or what --fit chooses]
+    #[arg(long, value_name = "TYPE", value_parser = cache_type(), help_heading = "Hardware")]
+    cache_type_k: Option<CacheType>,
 
     /// Store the values of the KV cache as this type
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = cache_type(), help_heading = "Hardware")]
-    cache_type_v: CacheType,
+    #[arg(long, value_name = "TYPE", value_parser = cache_type(), help_heading = "Hardware")]
+    cache_type_v: Option<CacheType>,
 
     /// Read the model's file into memory instead of mapping it
     #[arg(long, help_heading = "Hardware")]
@@ -77,6 +81,10 @@ fn flash_attention() -> impl TypedValueParser<Value = FlashAttention> {
     })
 }
 
+fn on_or_off() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|value| value == "on")
+}
+
 /// Reads how the KV cache stores a number, by llama.cpp's names.
 pub fn cache_type() -> impl TypedValueParser<Value = CacheType> {
     one_of(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"])
@@ -85,6 +93,7 @@ pub fn cache_type() -> impl TypedValueParser<Value = CacheType> {
 impl HardwareOptions {
     /// The same with keys and values of the KV cache as this type.
     pub fn with_cache_type(self, cache_type: CacheType) -> HardwareOptions {
+        let cache_type = Some(cache_type);
         HardwareOptions { cache_type_k: cache_type, cache_type_v: cache_type, ..self }
     }
 
@@ -105,8 +114,9 @@ impl HardwareOptions {
             load.gpu_layers = self.gpu_layers;
             load.batch = Some(self.ubatch_size);
             load.flash_attention = self.flash_attn;
-            load.cache_type_k = Some(self.cache_type_k);
-            load.cache_type_v = Some(self.cache_type_v);
+            load.cache_type_k = self.cache_type_k;
+            load.cache_type_v = self.cache_type_v;
+            load.no_fit = !self.fit;
             load.no_mmap = self.no_mmap;
             load.mlock = self.mlock;
             load.prompt_memory = self.cache_ram.unwrap_or_else(memory_for_prompts);

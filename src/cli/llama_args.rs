@@ -47,11 +47,12 @@ enum Value {
 const SWITCHES: [&str; 7] = ["on", "off", "auto", "0", "1", "true", "false"];
 
 /// llama.cpp's options with several letters after one dash, which clap would read as several options.
-const SHORT: [(&str, Short); 44] = [
+const SHORT: [(&str, Short); 45] = [
     ("-ngl", Short::Is("--gpu-layers")),
     ("-sys", Short::Is("--system")),
     ("-jf", Short::Is("--json-schema")),
     ("-fa", Short::Switch("--flash-attn")),
+    ("-fit", Short::Switch("--fit")),
     ("-np", Short::Ignored(Value::Needed)),
     ("-ub", Short::Is("--ubatch-size")),
     ("-tb", Short::Is("--threads-batch")),

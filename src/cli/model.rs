@@ -8,10 +8,11 @@ use super::input::find;
 use anstyle::Style;
 use anyhow::Result;
 use callwright::choose::Choice;
+use callwright::engine::LoadOptions;
 use callwright::engine::llama::quantize::{kinds, quantize};
 use callwright::format::Format;
 use callwright::machine::{cores, memory};
-use callwright::model::{FileKind, tool_format};
+use callwright::model::{FileKind, Sizes, tool_format};
 use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
 use callwright::models::{Attention, Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source, decimal};
@@ -318,16 +319,11 @@ fn inspect(gguf: &Gguf, entry: &ModelEntry, json: bool, cpu_features: Option<&[S
     }
 }
 
-/// What is summed over the shards, and what is known of the file.
+/// What is known of a model's file.
 pub struct Facts<'a> {
-    /// Weights in all files.
-    pub parameters: u64,
-    /// Bytes of all files.
-    pub file_size: u64,
-    files: usize,
+    /// What is summed over the shards.
+    pub sizes: Sizes,
     fingerprint: String,
-    /// How the model looks back.
-    pub attention: Attention,
     entry: &'a ModelEntry,
     kind: FileKind,
     /// The format that a session with the entry's settings would choose.
@@ -337,22 +333,11 @@ pub struct Facts<'a> {
 impl Facts<'_> {
     /// What the file says, and its other shards.
     pub fn of<'a>(gguf: &Gguf, entry: &'a ModelEntry) -> Result<Facts<'a>> {
-        let fingerprint = gguf.fingerprint()?;
-        let (parameters, file_size) = (gguf.parameters(), gguf.file_size());
         let template = entry.template.as_ref().map(|name| ChatTemplate::load(name)).transpose()?;
         let format = entry.format.as_ref().map(|name| Format::load(name)).transpose()?;
         let choice = tool_format(gguf, template.as_ref(), format);
-        let (attention, kind) = (gguf.attention(), FileKind::of(gguf));
-        let mut facts = Facts { parameters, file_size, files: 1, fingerprint, attention, entry, kind, choice };
-        for path in gguf.files().iter().filter(|path| *path != gguf.path()) {
-            if let Ok(shard) = Gguf::open(path) {
-                facts.parameters = facts.parameters.saturating_add(shard.parameters());
-                facts.file_size += shard.file_size();
-                facts.files += 1;
-                facts.attention = facts.attention.and(shard.attention());
-            }
-        }
-        Ok(facts)
+        let (sizes, fingerprint) = (Sizes::of(gguf), gguf.fingerprint()?);
+        Ok(Facts { sizes, fingerprint, entry, kind: FileKind::of(gguf), choice })
     }
 
     fn print(&self, gguf: &Gguf, cpu_features: Option<&[String]>, out: &mut impl Write) -> Result<()> {
@@ -362,14 +347,14 @@ impl Facts<'_> {
             Some(id) => format!("{id} {}", gguf.token_text(id).map_or(String::new(), |text| format!("{text:?}"))),
             None => unknown(),
         };
-        let files = if self.files > 1 { format!(" in {} files", self.files) } else { String::new() };
+        let files = if self.sizes.files > 1 { format!(" in {} files", self.sizes.files) } else { String::new() };
         let tokens = gguf.tokens().map_or(0, |tokens| tokens.len());
         let tokenizer = gguf.text("tokenizer.ggml.model").unwrap_or("no tokenizer");
         let without = || Some(format!("the entry {}, which sets nothing", self.entry.applied.as_ref()?));
         let adapters: Vec<String> = self.entry.lora.iter().map(ToString::to_string).collect();
         let mut rows = vec![
             ("file", gguf.path().display().to_string()),
-            ("size", format!("{}{files}", DecimalBytes(self.file_size))),
+            ("size", format!("{}{files}", DecimalBytes(self.sizes.bytes))),
             ("fingerprint", self.fingerprint.clone()),
             ("models.toml", self.entry.about().or_else(without).unwrap_or("no entry".to_owned())),
             ("adapters", if adapters.is_empty() { "none in models.toml".to_owned() } else { adapters.join(", ") }),
@@ -377,7 +362,7 @@ impl Facts<'_> {
             ("kind", self.kind.to_string()),
             ("licence", text(gguf.license())),
             ("architecture", text(gguf.architecture())),
-            ("parameters", count(self.parameters)),
+            ("parameters", count(self.sizes.parameters)),
             ("quantization", text(gguf.quantization())),
             ("context", gguf.context_length().map_or_else(unknown, |n| format!("{n} tokens"))),
             ("attention", self.layers()),
@@ -411,7 +396,7 @@ impl Facts<'_> {
 
     /// In which layers the model looks back.
     pub fn layers(&self) -> String {
-        let Attention { attention, recurrent, layers, window, .. } = self.attention;
+        let Attention { attention, recurrent, layers, window, .. } = self.sizes.attention;
         let place = match (attention, recurrent) {
             (0, 0) => return "not known".to_owned(),
             (0, _) => return format!("in none of {layers} layers: the model is recurrent"),
@@ -424,15 +409,14 @@ impl Facts<'_> {
 
     /// The most tokens whose KV cache fits into the free memory beside the model.
     pub fn fitting(&self) -> Option<u64> {
-        let free = memory()?.available.saturating_sub(self.file_size);
-        free.checked_div(self.attention.bytes(1)?)
+        self.sizes.fitting(memory()?.available, &LoadOptions::default())
     }
 
     /// What a context takes, and how much of it fits here.
     pub fn context_memory(&self, gguf: &Gguf) -> Option<String> {
-        let of = |tokens| self.attention.bytes(tokens).map(|bytes| DecimalBytes(bytes).to_string());
+        let of = |tokens| self.sizes.attention.bytes(tokens).map(|bytes| DecimalBytes(bytes).to_string());
         let trained = gguf.context_length()?;
-        match (self.attention.attention, self.attention.recurrent) {
+        match (self.sizes.attention.attention, self.sizes.attention.recurrent) {
             (0, 0) => return None,
             (0, _) => return Some("none: the state has one size".to_owned()),
             _ => {}
@@ -442,7 +426,7 @@ impl Facts<'_> {
             Some(fitting) if fitting >= trained => ", which fits here".to_owned(),
             Some(fitting) => format!("; here {fitting} tokens fit beside the model"),
         };
-        let most = if self.attention.window.is_some() { "at most " } else { "" };
+        let most = if self.sizes.attention.window.is_some() { "at most " } else { "" };
         Some(format!("{most}{} for 1000 tokens, {} for {trained}{fits}", of(1000)?, of(trained)?))
     }
 
@@ -458,8 +442,8 @@ impl Facts<'_> {
         };
         json!({
             "path": gguf.path(),
-            "file_size": self.file_size,
-            "files": self.files,
+            "file_size": self.sizes.bytes,
+            "files": self.sizes.files,
             "fingerprint": self.fingerprint,
             "entry": self.entry.applied,
             "adapters": self.entry.lora.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -468,15 +452,15 @@ impl Facts<'_> {
             "kind_judged_by": self.kind.by,
             "license": gguf.license(),
             "architecture": gguf.architecture(),
-            "parameters": self.parameters,
+            "parameters": self.sizes.parameters,
             "quantization": gguf.quantization(),
             "context_length": gguf.context_length(),
             "attention": {
-                "layers": self.attention.layers,
-                "attention_layers": self.attention.attention,
-                "recurrent_layers": self.attention.recurrent,
-                "window": self.attention.window,
-                "bytes_per_token": self.attention.bytes(1),
+                "layers": self.sizes.attention.layers,
+                "attention_layers": self.sizes.attention.attention,
+                "recurrent_layers": self.sizes.attention.recurrent,
+                "window": self.sizes.attention.window,
+                "bytes_per_token": self.sizes.attention.bytes(1),
                 "tokens_that_fit": self.fitting(),
             },
             "vocabulary": gguf.tokens().map(|tokens| tokens.len()),

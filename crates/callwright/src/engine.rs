@@ -61,6 +61,13 @@ pub struct LoadOptions {
     pub no_mmap: bool,
     /// Keep the weights in memory: the system must not move them to disk.
     pub mlock: bool,
+    /// Take the context and the layers on the GPU as they are given, whether or not they fit into the memory.
+    pub no_fit: bool,
+    /// How many tokens all sequences may have together; by default as many as the memory has room for. [`LoadOptions::context`] may be more.
+    pub room: Option<usize>,
+    /// Compute with the weights as they are in the mapped file, without a faster copy of them: for a model that is larger than the memory,
+    /// which is recognised unless [`LoadOptions::no_fit`] is set.
+    pub from_file: bool,
     /// Where prompts that were read are kept on disk, and for later; by default nowhere.
     pub prompt_cache: Option<PromptFolder>,
     /// Bytes of memory for prompts that are no longer in a context; by default none.
@@ -79,6 +86,11 @@ impl LoadOptions {
     pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
         set(&mut self);
         self
+    }
+
+    /// Returns whether layers are on a GPU.
+    pub(crate) fn is_on_gpu(&self) -> bool {
+        self.gpu_layers != Some(0) && llama::has_gpu()
     }
 
     /// The same options for another load, which reports no progress.
@@ -316,6 +328,11 @@ pub trait Engine: Send {
     /// Looks for what was read of earlier prompts, and continues from the longest beginning of `prompt` that is worth it,
     /// in place of what is in the context. No more than `most` tokens are of use.
     fn recall(&mut self, _prompt: &[Token], _most: usize) {}
+
+    /// Where in the recalled prompt the way changes in which it is read: a batch ends there.
+    fn border(&self) -> usize {
+        0
+    }
 
     /// Called after each generation: what is in the context now may be kept for later prompts. Reading the prompt took
     /// `reading`.

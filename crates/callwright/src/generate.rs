@@ -149,7 +149,7 @@ fn decode_prompt(
     on_prompt: &mut dyn FnMut(usize, usize),
 ) -> Result<Option<End>> {
     let cached = engine.cached().len();
-    for batch in batches(cached..prompt.len()) {
+    for batch in batches(cached..prompt.len(), engine.border()) {
         if let Some(end) = limits.reached() {
             return Ok(Some(end));
         }
@@ -159,13 +159,14 @@ fn decode_prompt(
     Ok(None)
 }
 
-/// Divides the tokens of a prompt into batches. The last token, whose logits the answer begins with, is a batch of its own, and the
-/// batch before it is not small if that can be avoided: see [`PROMPT_BLOCK`].
-fn batches(tokens: Range<usize>) -> Vec<Range<usize>> {
+/// Divides the tokens of a prompt into batches, of which none has tokens on both sides of the border. The last token, whose logits the answer
+/// begins with, is a batch of its own, and the batch before it or the border is not small if that can be avoided: see [`PROMPT_BLOCK`].
+fn batches(tokens: Range<usize>, border: usize) -> Vec<Range<usize>> {
     let last = tokens.end.saturating_sub(1).max(tokens.start);
     let (mut first, mut batches) = (tokens.start, Vec::new());
     while first < last {
-        let next = match last - first {
+        let end = if first < border { border.min(last) } else { last };
+        let next = match end - first {
             left @ ..=PROMPT_CHUNK => first + left,
             left if left < PROMPT_CHUNK + PROMPT_BLOCK => first + PROMPT_CHUNK - PROMPT_BLOCK,
             _ => first + PROMPT_CHUNK,
@@ -589,10 +590,12 @@ mod tests {
 
     #[test]
     fn the_last_token_of_a_prompt_is_a_batch_after_a_large_one() {
-        assert_eq!(batches(0..514), [0..448, 448..513, 513..514]);
-        assert_eq!(batches(3..700), [3..515, 515..699, 699..700]);
-        assert_eq!(batches(8..10), [8..9, 9..10]);
-        assert_eq!(batches(0..1), std::slice::from_ref(&(0..1)));
-        assert!(batches(0..0).is_empty());
+        assert_eq!(batches(0..514, 0), [0..448, 448..513, 513..514]);
+        assert_eq!(batches(3..700, 0), [3..515, 515..699, 699..700]);
+        assert_eq!(batches(8..10, 0), [8..9, 9..10]);
+        assert_eq!(batches(0..1, 0), std::slice::from_ref(&(0..1)));
+        assert!(batches(0..0, 0).is_empty());
+        assert_eq!(batches(0..600, 530), [0..448, 448..530, 530..599, 599..600]);
+        assert_eq!(batches(90..200, 199), [90..199, 199..200]);
     }
 }

@@ -1,14 +1,17 @@
 //! From a model's name to a conversation: what models.toml says of it, its file, its weights, its session.
 
+mod fit;
 mod kind;
 mod session;
 
+pub use fit::Sizes;
 pub use kind::FileKind;
 pub use session::SessionBuilder;
 
 use crate::engine::llama::parallel::{Sequences, TurnEnd};
-use crate::engine::llama::{Embedder, LlamaEngine, LoadOptions};
+use crate::engine::llama::{Embedder, LlamaEngine, LoadOptions, gpu_devices};
 use crate::engine::{Engine, ModelInfo, templates_of};
+use crate::machine;
 use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress, ServerModel};
 #[cfg(feature = "remote")]
 use crate::remote::Server;
@@ -46,6 +49,8 @@ pub struct Model {
     info: ModelInfo,
     entry: ModelEntry,
     path: PathBuf,
+    /// What it takes of the memory, unless a server runs it or nothing was asked of the bundled model that may not fit.
+    sizes: Option<Sizes>,
     /// The template in place of the model's own.
     template: Option<Arc<ChatTemplate>>,
     /// The format in place of the template's.
@@ -202,7 +207,10 @@ impl Model {
             return Ok(false);
         }
         self.vocabulary_only = options.vocabulary_only;
-        let engine = load(&self.path, &self.entry, options)?;
+        if self.sizes.is_none() && options.context.is_some() {
+            self.sizes = Some(Sizes::of(&Gguf::open(&self.path)?));
+        }
+        let engine = load(&self.path, &self.entry, self.sizes, options)?;
         // Without the weights, the length of the context is not known.
         self.info = engine.model().clone();
         self.weights = Weights::Here(Box::new(Mutex::new(engine)));
@@ -352,6 +360,7 @@ impl ModelBuilder {
                 reads_calls: false,
                 info,
                 path: PathBuf::new(),
+                sizes: None,
                 entry,
                 template,
                 format,
@@ -391,6 +400,11 @@ impl ModelBuilder {
         if let Some(about) = entry.about() {
             tracing::info!("{about}");
         }
+        let sizes = match &checked {
+            Some(gguf) => Some(Sizes::of(gguf)),
+            None if self.load.context.is_some() => Some(Sizes::of(&Gguf::open(&path)?)),
+            None => None,
+        };
         let reads_calls = self.reads_calls;
         if reads_calls {
             let (path, template, format) = (path.clone(), template.clone(), format.clone());
@@ -404,9 +418,9 @@ impl ModelBuilder {
         }
         let small = || std::fs::metadata(&path).is_ok_and(|data| data.len() <= SMALL);
         let vocabulary_only = self.load.vocabulary_only && !(self.small_whole && small());
-        let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
+        let engine = load(&path, &entry, sizes, LoadOptions { vocabulary_only, ..self.load })?;
         let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
-        Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, own, notices })
+        Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, sizes, template, format, own, notices })
     }
 
     /// The same for a model that makes embeddings, such as `nomic-embed-text`. It has no chat template and no format.
@@ -490,10 +504,31 @@ fn connect(
 }
 
 /// Loads a GGUF; a context that is not set is what models.toml says, and so are adapters.
-fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEngine> {
-    let context = options.context.or(entry.context.map(|context| context as usize));
-    let lora = if options.lora.is_empty() { entry.lora.clone() } else { options.lora };
-    LlamaEngine::load(path, LoadOptions { context, lora, ..options })
+///
+/// # Errors
+/// [`ErrorKind::Engine`] if it does not fit into the memory, and those of [`LlamaEngine::load`].
+fn load(path: &Path, entry: &ModelEntry, sizes: Option<Sizes>, mut options: LoadOptions) -> Result<LlamaEngine> {
+    if options.is_on_gpu() {
+        // llama.cpp's estimate takes as long as reading the vocabulary, which a small model does without.
+        let free = gpu_devices().iter().fold(0, |sum: u64, device| sum.saturating_add(device.free));
+        options.no_fit |= sizes.is_none_or(|sizes| sizes.bytes < free / 4);
+    } else if let (Some(sizes), Some(memory)) = (sizes, machine::memory())
+        && !options.no_fit
+        && !options.vocabulary_only
+    {
+        let fit = sizes.fit(memory.available, &options).map_err(|error| error.in_file(path))?;
+        if let Some(notice) = fit.notice {
+            tracing::warn!("{}: {notice}", path.display());
+        }
+        options.from_file |= fit.from_file;
+        options.room = options.room.or(fit.room);
+    }
+    let room = options.room.unwrap_or(usize::MAX);
+    options.context = options.context.or(entry.context.map(|context| room.min(context as usize)));
+    if options.lora.is_empty() {
+        options.lora.clone_from(&entry.lora);
+    }
+    LlamaEngine::load(path, options)
 }
 
 /// The format that a session with the model would choose, with this template and format in place of the model's; `None` where

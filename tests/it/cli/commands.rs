@@ -248,9 +248,13 @@ fn asking_for_more_context_threads_or_gpus_than_exist_is_reported() {
     );
     let ran = run(callwright(home.path()).args(["render", "Hi", "--ctx", "1500"]));
     assert_eq!((ran.code, ran.err.contains("--ctx")), (0, false), "{}", ran.err);
-    let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", &usize::MAX.to_string()]));
-    assert_eq!(ran.code, 1);
-    assert!(ran.err.contains("error: llama.cpp cannot make a context of"), "{}", ran.err);
+    let refused =
+        if cfg!(target_os = "linux") { "a context of 9000000000000 tokens needs" } else { "llama.cpp cannot make" };
+    for (fit, said) in [("on", refused), ("off", "llama.cpp cannot make a context of 9000000000000 tokens")] {
+        let asked = ["run", "Hi", "--max-tokens", "1", "--ctx", "9000000000000", "--fit", fit];
+        let ran = run(callwright(home.path()).args(asked));
+        assert_eq!((ran.code, ran.err.contains(said)), (1, true), "{}", ran.err);
+    }
     let gpu = cfg!(any(feature = "cuda", feature = "metal", feature = "rocm", feature = "vulkan"));
     for (layers, said) in [("99", !gpu), ("0", false)] {
         let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--gpu-layers", layers]));

@@ -6,6 +6,7 @@
 mod backend;
 mod context;
 mod embed;
+mod fit;
 mod layout;
 pub mod parallel;
 pub mod quantize;
@@ -26,7 +27,7 @@ use self::threads::Threads;
 use self::weights::Weights;
 use self::words::Words;
 use super::prompt_cache::{
-    Checkpoint, Checkpoints, Disk, Entry, Outline, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted,
+    Checkpoint, Checkpoints, Disk, Entry, Outline, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted, alike, not_before,
 };
 use super::sampler::Sampling;
 use super::vocabulary::ReadVocabulary;
@@ -93,6 +94,8 @@ pub struct LlamaEngine {
     short: usize,
     /// Whether the rest of the prompt is read with flash attention though it is short, as without a cache.
     goes_on: bool,
+    /// How much of the prompt of a hybrid is read with flash attention.
+    border: usize,
     /// Where a model that cannot truncate can go back to.
     checkpoints: Checkpoints,
     /// Where the last question of the next prompt is.
@@ -146,6 +149,7 @@ impl LlamaEngine {
             read_with_flash: 0,
             short: 0,
             goes_on: false,
+            border: 0,
             checkpoints: Checkpoints::default(),
             question: 0,
             pool: Pool::default(),
@@ -177,7 +181,11 @@ impl LlamaEngine {
     /// A context for answers, with the faster kind of attention.
     fn context_for(&mut self, tokens: usize) -> Result<Context> {
         let kind = self.options.flash_attention(tokens.max(self.most));
-        if self.can_move && tokens <= SHORT_CONTEXT && kind == sys::LLAMA_FLASH_ATTN_TYPE_DISABLED {
+        if self.can_move
+            && !has_state(&self.model)
+            && tokens <= SHORT_CONTEXT
+            && kind == sys::LLAMA_FLASH_ATTN_TYPE_DISABLED
+        {
             match self.new_context(tokens, sys::LLAMA_FLASH_ATTN_TYPE_ENABLED) {
                 Ok(context) => return Ok(context),
                 Err(_) => self.can_move = false,
@@ -255,7 +263,11 @@ impl LlamaEngine {
         let began = Instant::now();
         let Some(context) = self.context.as_mut().filter(|_| self.can_move) else { return };
         let enough = if self.goes_on { PROMPT_BLOCK } else { FLASH_FROM };
-        if self.flash.is_none() && tokens >= enough && context.is_full_attention() {
+        let (there, back) = match has_state(&self.model) {
+            true => (self.cached.len() < self.border, self.cached.len() >= self.border),
+            false => (tokens >= enough, tokens < PROMPT_BLOCK),
+        };
+        if self.flash.is_none() && there && context.is_full_attention() {
             let room = context.room();
             let state = self.state();
             // Without memory for a second context, the first one does.
@@ -269,9 +281,7 @@ impl LlamaEngine {
             } else {
                 self.can_move = false;
             }
-        } else if tokens < PROMPT_BLOCK
-            && let Some(mut flash) = self.flash.take()
-        {
+        } else if back && let Some(mut flash) = self.flash.take() {
             let state = flash.state(0);
             let moved = self.context.as_mut().zip(state).is_some_and(|(context, state)| context.take_state(0, state));
             tracing::debug!(tokens = self.cached.len(), moved, elapsed = ?began.elapsed(), "moved the sequence out of flash attention");
@@ -404,7 +414,7 @@ impl Engine for LlamaEngine {
     }
 
     fn context_limit(&self) -> usize {
-        self.options.context.unwrap_or(self.words.info.context_train)
+        self.options.limit(&self.words.info, 1)
     }
 
     fn cached(&self) -> &[Token] {
@@ -440,8 +450,16 @@ impl Engine for LlamaEngine {
     fn recall(&mut self, prompt: &[Token], most: usize) {
         self.goes_on = false;
         let question = std::mem::take(&mut self.question);
-        let Some(prompts) = self.prompts.clone() else { return };
         let mut shared = common(&self.cached, prompt);
+        let hybrid = has_state(&self.model);
+        self.border = if hybrid && self.can_move { self.words.border(prompt) } else { 0 };
+        let same = alike(shared.min(most), self.read_with_flash, self.border);
+        let Some(prompts) = self.prompts.clone() else {
+            if hybrid {
+                self.truncate(not_before(self.border, same, |len| len));
+            }
+            return;
+        };
         if self.short == 0 && self.cached.len() >= shared + WORTH {
             let (context, cached) = (self.flash.as_mut().or(self.context.as_mut()), &self.cached);
             prompts.keep(cached, self.read_with_flash, self.checkpoints.kept(), || context?.state(0));
@@ -455,12 +473,15 @@ impl Engine for LlamaEngine {
             shared = 0;
         }
         let can_truncate = can_truncate(&self.model);
-        let mut have = self.reach(shared.min(most));
+        let mut have = match hybrid {
+            true => not_before(self.border, self.reach(same), |len| self.reach(len)),
+            false => self.reach(shared.min(most)),
+        };
         let full = self.context.as_ref().is_none_or(Context::is_full_attention);
-        let flash = !full || (self.can_move && most >= FLASH_FROM);
+        let flash = !hybrid && (!full || (self.can_move && most >= FLASH_FROM));
         let reading = match flash {
-            // Its checkpoints divide a prompt into pieces of any length.
-            _ if has_state(&self.model) => Reading::Any,
+            // Its checkpoints divide the rest of a prompt into pieces of any length.
+            _ if hybrid => Reading::Until(self.border),
             true => Reading::Flash,
             false => Reading::Full,
         };
@@ -475,11 +496,17 @@ impl Engine for LlamaEngine {
             }
             self.truncate(gain);
             have = self.cached.len();
+        } else if hybrid {
+            self.truncate(have);
         }
         if !can_truncate {
             let known = prompts.known(prompt).max(shared).min(most);
             self.checkpoints.plan(&outline(&self.words, &self.options, prompt, known, question), have);
         }
+    }
+
+    fn border(&self) -> usize {
+        self.border
     }
 
     fn remember(&mut self, reading: Duration) {
@@ -504,8 +531,9 @@ impl Engine for LlamaEngine {
         let mut rest = tokens;
         // A checkpoint divides them, which must not change how they are read.
         self.move_for(tokens.len());
-        let least = if self.can_move { PROMPT_BLOCK } else { 1 };
         while !rest.is_empty() {
+            let small = has_state(&self.model) && self.cached.len() >= self.border;
+            let least = if self.can_move && !small { PROMPT_BLOCK } else { 1 };
             let count = rest.len().min(self.batch());
             let count = self.checkpoints.ahead(self.cached.len(), count, least).unwrap_or(count);
             self.decode_batch(&rest[..count], count - 1)?;
@@ -538,9 +566,10 @@ impl Engine for LlamaEngine {
 }
 
 impl LoadOptions {
-    /// Returns whether layers are on a GPU.
-    fn is_on_gpu(&self) -> bool {
-        self.gpu_layers != Some(0) && has_gpu()
+    /// The most tokens of each of several sequences: what was asked for, or what the model was trained for and the memory has room for.
+    fn limit(&self, model: &ModelInfo, sequences: usize) -> usize {
+        let room = self.room.map_or(usize::MAX, |room| room / sequences);
+        self.context.unwrap_or(model.context_train.min(room))
     }
 
     /// llama.cpp's flash attention in contexts of so many tokens that decode answers.
@@ -586,6 +615,7 @@ fn open(path: &Path, options: &mut LoadOptions) -> Result<LlamaModel> {
         .with_vocab_only(options.vocabulary_only)
         .with_use_mmap(!options.no_mmap)
         .with_use_mlock(options.mlock);
+    fit::on_gpu(path, options, &mut params);
     if let Some(layers) = options.gpu_layers {
         params = params.with_n_gpu_layers(layers);
     }
@@ -593,6 +623,12 @@ fn open(path: &Path, options: &mut LoadOptions) -> Result<LlamaModel> {
         params = params.with_progress_callback(move |part| {
             on_progress(part);
             true
+        });
+    }
+    if options.from_file && !options.vocabulary_only {
+        return weights::in_place(path).ok_or_else(|| {
+            let why = because("no reason given");
+            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
         });
     }
     LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
@@ -614,7 +650,7 @@ fn moves(model: &Weights, options: &LoadOptions) -> bool {
     let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
     let (keys, values) = (kind(options.cache_type_k), kind(options.cache_type_v));
     let fast = keys == values && matches!(keys, CacheType::F16 | CacheType::F32);
-    options.flash_attention == FlashAttention::Auto && fast && model.size() >= SMALL && !has_state(model)
+    options.flash_attention == FlashAttention::Auto && fast && model.size() >= SMALL && !model.is_recurrent()
 }
 
 /// Returns whether a sequence of the model can drop any number of its last tokens.
@@ -647,7 +683,8 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
     }
     // All that a state depends on.
     let gpu = options.is_on_gpu().then_some(options.gpu_layers);
-    let cell = (options.cache_type_k, options.cache_type_v, options.flash_attention, gpu);
+    let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
+    let cell = (kind(options.cache_type_k), kind(options.cache_type_v), options.flash_attention, gpu);
     let file = crate::cache::fingerprint(path).ok().zip(weights::fingerprint(&options.lora));
     let file = file.map(|(model, adapters)| model + &adapters);
     let disk = options.prompt_cache.as_ref().zip(file).map(|(cache, file)| {

@@ -59,6 +59,8 @@ pub(crate) enum Reading {
     Flash,
     /// In either way: the answer depends on what else is in the context anyhow.
     Any,
+    /// With flash attention up to here, and in full from there on.
+    Until(usize),
 }
 
 #[derive(Default)]
@@ -88,15 +90,31 @@ impl Wanted<'_> {
         let used = match self.reading {
             Reading::Full if flash > 0 => 0,
             Reading::Any | Reading::Full => shared.min(self.most),
+            Reading::Until(border) => alike(shared.min(self.most), flash, border),
             Reading::Flash => match shared.min(flash).min(self.most) {
                 all if all == self.most => all,
                 // The rest must not be too short.
                 used => used.min(self.most.saturating_sub(PROMPT_BLOCK)),
             },
         };
-        let used = reach.map_or(used, |reach| reach(used));
+        let mut used = reach.map_or(used, |reach| reach(used));
+        if let (Reading::Until(border), Some(reach)) = (self.reading, reach) {
+            used = not_before(border, used, reach);
+        }
         (used >= self.have + WORTH).then_some(used)
     }
+}
+
+/// How many of the tokens that a prompt shares with a sequence were read in the same way, if `flash` of the sequence and `border` of the prompt
+/// are read with flash attention.
+pub(crate) fn alike(shared: usize, flash: usize, border: usize) -> usize {
+    if flash == border { shared } else { shared.min(flash).min(border) }
+}
+
+/// Goes back further where too few tokens are left before the border.
+pub(crate) fn not_before(border: usize, place: usize, reach: impl Fn(usize) -> usize) -> usize {
+    let few = place < border && place + PROMPT_BLOCK > border;
+    if few { reach(border.saturating_sub(PROMPT_BLOCK)) } else { place }
 }
 
 /// Where a model that cannot truncate goes on, within the first `len` of so many tokens with such checkpoints.

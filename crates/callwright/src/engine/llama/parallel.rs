@@ -10,8 +10,8 @@ mod sequence;
 use super::context::{Context, Pool, Shape};
 use super::layout::{self, Layout};
 use super::weights::Weights;
-use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, has_state, moves};
-use crate::engine::prompt_cache::{Checkpoints, PromptCache, WORTH};
+use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, has_state};
+use crate::engine::prompt_cache::{Checkpoints, PromptCache, WORTH, alike, not_before};
 use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::{Error, ErrorKind, Result};
 use sequence::Sequence;
@@ -58,6 +58,8 @@ struct SequenceState {
     cached: Vec<Token>,
     /// How many of them were read as flash attention reads a prompt.
     read_with_flash: usize,
+    /// How much of the prompt of a hybrid is read with flash attention.
+    border: usize,
     /// Where it can go back to, if the model cannot truncate.
     checkpoints: Checkpoints,
     /// The prompt of its turn, which will be in the cache soon.
@@ -104,6 +106,12 @@ impl Sequences {
             return Err(Error::new(ErrorKind::Engine, message));
         }
         let layout = layout::fastest(engine, count);
+        let wanted = engine.options.context.unwrap_or(engine.words.info.context_train);
+        if let Some(room) = engine.options.room.map(|room| room / count).filter(|room| *room < wanted) {
+            tracing::warn!(
+                "{count} conversations at a time have room for {room} tokens each in the free memory, of {wanted}; fewer have room for more"
+            );
+        }
         Ok(Sequences((0..layout.contexts).map(|_| Arc::new(Shared::new(engine, layout))).collect()))
     }
 
@@ -127,7 +135,7 @@ impl Sequences {
 impl Shared {
     fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
-        let can_move = moves(&engine.model, &engine.options);
+        let can_move = engine.can_move;
         let (can_truncate, has_state) = (can_truncate(&engine.model), has_state(&engine.model));
         let pool = Pool::default();
         let (context, flash, room) = (None, None, 0);
@@ -152,7 +160,7 @@ impl Shared {
     }
 
     fn limit(&self) -> usize {
-        self.options.context.unwrap_or(self.info.context_train)
+        self.options.limit(&self.info, self.layout.contexts * self.layout.each)
     }
 
     /// Makes a context with space for at least `needed` tokens of each sequence, with what was in the old one.
@@ -231,9 +239,15 @@ impl Shared {
     /// Decodes a long piece of a prompt in a context with flash attention, and moves the sequence there and back; `None` if
     /// that is not faster, or not possible.
     fn read_with_flash(&self, state: &mut State, index: usize, wanted: &Wanted) -> Option<Vec<Vec<f32>>> {
-        let State { context: Some(context), flash, room, can_move, .. } = state else { return None };
+        let State { context: Some(context), flash, room, can_move, has_state, sequences, .. } = state else {
+            return None;
+        };
+        let faster = match has_state {
+            true => wanted.from < sequences[index].border,
+            false => wanted.tokens.len() >= FLASH_FROM,
+        };
         let movable = *can_move && context.is_full_attention() && (wanted.from == 0 || context.has_states());
-        if !movable || wanted.tokens.len() < FLASH_FROM {
+        if !movable || !faster {
             return None;
         }
         if flash.is_none() {
@@ -307,21 +321,40 @@ impl State {
         self.sequences[index].reach(len, can)
     }
 
-    /// The sequence with the longest prefix of `prompt` that others can go on from, and its length: up to `most` tokens.
-    fn longest_prefix(&self, prompt: &[Token], most: usize) -> (usize, usize) {
-        let prefix = |one: &SequenceState| one.reach(common(&one.cached, prompt).min(most), self.can_truncate);
-        let prefixes = self.sequences.iter().map(prefix).enumerate();
-        prefixes.max_by_key(|(_, length)| *length).unwrap_or_default()
+    /// How much of a prompt with this border a sequence can go on from, up to `most` tokens.
+    fn prefix(&self, index: usize, prompt: &[Token], most: usize, border: usize) -> usize {
+        let one = &self.sequences[index];
+        let shared = common(&one.cached, prompt).min(most);
+        match self.has_state {
+            true => {
+                let reach = |len| self.reach(index, len);
+                not_before(border, reach(alike(shared, one.read_with_flash, border)), reach)
+            }
+            false => self.reach(index, shared),
+        }
+    }
+
+    /// The sequence with the longest prefix of `prompt` that others can go on from, and its length: up to `most` tokens. A copy cannot move
+    /// to where the beginning of a hybrid's prompt is read.
+    fn longest_prefix(&self, prompt: &[Token], most: usize, border: usize) -> (usize, usize) {
+        let prefix = |one: &SequenceState| {
+            let shared = common(&one.cached, prompt).min(most);
+            let same = if self.has_state { alike(shared, one.read_with_flash, border) } else { shared };
+            one.reach(same, self.can_truncate)
+        };
+        let prefixes = self.sequences.iter().map(prefix).map(|length| if length < border { 0 } else { length });
+        prefixes.enumerate().max_by_key(|(_, length)| *length).unwrap_or_default()
     }
 
     /// Returns whether a generating sequence will soon have a longer prefix of `prompt` than any has now.
-    fn prefix_is_coming(&self, prompt: &[Token]) -> bool {
+    fn prefix_is_coming(&self, prompt: &[Token], border: usize) -> bool {
         let coming = |one: &SequenceState| {
             let shared = common(&one.prompt, prompt);
             if self.can_truncate { shared } else { one.checkpoints.coming(shared) }
         };
         let coming = self.sequences.iter().filter(|one| one.in_turn).map(coming).max();
-        coming.is_some_and(|coming| coming >= self.longest_prefix(prompt, prompt.len()).1 + WORTH)
+        let longest = || self.longest_prefix(prompt, prompt.len(), border).1;
+        coming.is_some_and(|coming| coming >= border && coming >= longest() + WORTH)
     }
 }
 

@@ -152,6 +152,16 @@ fn flash_attention_differs_by_rounding_only() {
 }
 
 #[test]
+fn weights_that_stay_in_the_file_differ_by_rounding_only() {
+    let [copied, in_place] = [false, true].map(|from_file| {
+        let mut engine = load(|load| load.from_file = from_file);
+        let prompt = prompt(&engine, 4, "Be brief.");
+        logits(&mut engine, &prompt)
+    });
+    assert!((0.0..spread(&copied) / 10.0).contains(&distance(&copied, &in_place)));
+}
+
+#[test]
 fn a_context_that_grows_keeps_what_it_has() {
     let mut engine = load(|_| ());
     let short = prompt(&engine, 4, "Be brief.");
@@ -381,5 +391,68 @@ fn a_foreign_checkpoint_is_ignored_and_the_answer_is_the_same() {
         engine.checkpoints = Checkpoints::of(&[Checkpoint { at: own.at, state: bad.into() }]);
         let answer = write(&mut engine, &second);
         assert_eq!((answer.usage.cached_tokens, answer.tokens), (0, expected.tokens.clone()));
+    }
+}
+
+#[test]
+fn a_hybrid_reads_the_beginning_with_flash_attention_and_answers_as_without_a_cache() {
+    // More of them: CALLWRIGHT_EDITS=500
+    let edits = std::env::var("CALLWRIGHT_EDITS").ok().and_then(|count| count.parse().ok()).unwrap_or(24);
+    let folder = tempfile::tempdir().unwrap();
+    for architecture in ["lfm2", "qwen35"] {
+        let file = GgufBuilder::random(architecture).write(folder.path(), &format!("{architecture}.gguf"));
+        let open = |memory: u64| {
+            let on_cpu = LoadOptions::default().with(|load| (load.gpu_layers, load.threads) = (Some(0), Some(1)));
+            let engine = LlamaEngine::load(&file, LoadOptions { prompt_memory: memory, ..on_cpu }).unwrap();
+            LlamaEngine { can_move: true, ..engine }
+        };
+        let mut alone = open(8 << 20);
+        let sequences = parallel::Sequences::new(&open(8 << 20), 1).unwrap();
+        let (mut sequence, end) = sequences.take().unwrap();
+        let mut random = 7_u64;
+        let mut next = |below: usize| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) as usize % below
+        };
+        // No message begins as an answer does: see `answers_are_the_same_after_any_edits_of_a_conversation`.
+        let message = |length: usize, seed: usize| -> String {
+            let letters = (0..length).map(|place| char::from(b'a' + ((place * place + seed * place) % 23) as u8));
+            std::iter::once('a').chain(letters).collect()
+        };
+        let first = |seed: usize| vec![message(60, 1), message(240, seed), message(30, 5)];
+        let mut conversations = [first(3), first(3), first(4)];
+        let (mut read, mut all, mut flash) = (0, 0, 0);
+        for edit in 0..edits {
+            let messages = &mut conversations[next(3)];
+            let place = next(messages.len());
+            match next(7) {
+                0 => messages[place] = message(next(300), next(100)),
+                1 => messages.truncate(place + 1),
+                2 => *messages = first(next(2) + 3),
+                3 => {}
+                _ => messages.push(message(next(150), next(100))),
+            }
+            if messages.iter().map(String::len).sum::<usize>() > 1500 {
+                *messages = first(3);
+            }
+            let text: String = messages.iter().map(|message| format!("<start>{message}<end>")).collect();
+            let text = text + "<start>z";
+            let prompt = alone.tokenize(&[Piece { text: text.clone(), literal: false }]).unwrap();
+            let mut without = open(0);
+            let expected = write(&mut without, &prompt);
+            assert_eq!(without.read_with_flash, without.border, "{text}");
+            flash += without.border;
+            for (name, engine) in [("alone", &mut alone as &mut dyn Engine), ("sequence", &mut *sequence)] {
+                let written = write(engine, &prompt);
+                let place =
+                    format!("{architecture}, {name}, edit {edit}, {} cached: {text}", written.usage.cached_tokens);
+                assert_eq!(written.tokens, expected.tokens, "{place}");
+                assert!(engine.logits(0) == without.logits(0), "{place}");
+                (read, all) = (read + prompt.len() - written.usage.cached_tokens, all + prompt.len());
+            }
+            end.end();
+        }
+        assert!(read < all / 2, "{architecture}: {read} of {all} were read");
+        assert!(flash * 4 > all / 2, "{architecture}: {flash} tokens with flash attention");
     }
 }

@@ -89,6 +89,20 @@ impl Weights {
     }
 }
 
+/// Loads weights that stay in the mapped file. Otherwise llama.cpp copies many of them, in an order that is faster to compute with, into
+/// memory that the system cannot take back. llama-cpp-2 has no way to say so. `None` if it refuses the file.
+pub(super) fn in_place(path: &Path) -> Option<LlamaModel> {
+    let path = CString::new(path.to_str()?).ok()?;
+    // SAFETY: a function without arguments that returns a struct.
+    let mut params = unsafe { sys::llama_model_default_params() };
+    (params.n_gpu_layers, params.use_extra_bufts) = (0, false);
+    // SAFETY: the path ends with a NUL. llama.cpp catches its own exceptions.
+    let model = NonNull::new(unsafe { sys::llama_model_load_from_file(path.as_ptr(), params) })?;
+    const { assert!(size_of::<LlamaModel>() == size_of::<NonNull<sys::llama_model>>()) };
+    // SAFETY: `LlamaModel` is a transparent wrapper of this pointer, as in `Weights::raw`, and frees it.
+    Some(unsafe { std::mem::transmute::<NonNull<sys::llama_model>, LlamaModel>(model) })
+}
+
 /// Checks that the adapters are adapters for the model at `path`: llama.cpp would abort over some that are not.
 ///
 /// # Errors

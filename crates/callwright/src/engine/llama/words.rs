@@ -1,5 +1,6 @@
 //! A model's tokens, and what its file says of it.
 
+use super::FLASH_FROM;
 use super::weights::Weights;
 use crate::engine::vocabulary::{Vocabulary, Word};
 use crate::engine::{ModelInfo, Token};
@@ -105,6 +106,20 @@ impl Words {
         };
         let begins = |(_, token): &(usize, &Token)| is_control(**token) && !self.is_end(**token);
         prompt.iter().enumerate().filter(begins).map(|(place, _)| place).collect()
+    }
+
+    /// How much of a prompt of a hybrid model is read with flash attention: what comes before the first message that begins late enough, unless
+    /// an answer does. The prompt alone decides it, so that a cache changes no bit of an answer.
+    pub(super) fn border(&self, prompt: &[Token]) -> usize {
+        let messages = self.messages(prompt);
+        // An answer begins as the last message does, which is the one to be written.
+        let role = |place: usize| prompt.get(place..place + 2);
+        let answer =
+            messages.iter().copied().find(|place| messages.last().is_some_and(|last| role(*last) == role(*place)));
+        // A token by itself is computed in another way than among others: two have to come between it and the last one.
+        let border =
+            messages.into_iter().find(|place| *place >= FLASH_FROM).filter(|border| border + 3 <= prompt.len());
+        border.filter(|border| answer.is_some_and(|answer| *border <= answer)).unwrap_or_default()
     }
 
     /// Returns whether a token ends the model's turn.

@@ -3,7 +3,7 @@
 use super::{SequenceState, Shared, State, Wanted};
 use crate::engine::llama::words::Words;
 use crate::engine::llama::{goes_back, outline};
-use crate::engine::prompt_cache::{Checkpoint, Checkpoints, Reading, WORTH, Wanted as Sought};
+use crate::engine::prompt_cache::{Checkpoint, Checkpoints, PROMPT_BLOCK, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::ReadVocabulary;
 use crate::engine::{Abilities, Engine, ModelInfo, Prompt, Token, common};
@@ -38,12 +38,16 @@ impl Sequence {
 
     /// Copies the beginning of `prompt` from another sequence of the context that has more of it.
     fn take_prefix(&mut self, state: &mut State, prompt: &[Token], most: usize) {
-        let (other, length) = state.longest_prefix(prompt, most);
-        let mine = state.reach(self.index, common(&self.cached, prompt).min(most));
-        let Some(context) = &mut state.context else { return };
+        let border = state.sequences[self.index].border;
+        let (other, length) = state.longest_prefix(prompt, most, border);
+        let mine = state.prefix(self.index, prompt, most, border);
         if length < mine + WORTH {
+            if state.has_state {
+                self.keep_first(state, mine);
+            }
             return;
         }
+        let Some(context) = &mut state.context else { return };
         if !context.copy(other, self.index) {
             self.cached.clear();
             state.sequences[self.index].forget();
@@ -153,8 +157,10 @@ impl Engine for Sequence {
         self.question = question;
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
+        let border = if state.has_state && state.can_move { self.words.border(prompt) } else { 0 };
+        state.sequences[self.index].border = border;
         while !state.sequences[self.index].in_turn
-            && (state.wanted_room() > state.room || state.prefix_is_coming(prompt))
+            && (state.wanted_room() > state.room || state.prefix_is_coming(prompt, border))
         {
             state = shared.wait(state);
         }
@@ -176,15 +182,17 @@ impl Engine for Sequence {
         self.notice_losses(&state);
         self.set_aside(&mut state, prompt);
         let kept = common(&self.cached, prompt);
-        let mine = state.reach(self.index, kept.min(most));
-        let have = mine.max(state.longest_prefix(prompt, most).1);
+        let border = state.sequences[self.index].border;
+        let mine = state.prefix(self.index, prompt, most, border);
+        let have = mine.max(state.longest_prefix(prompt, most, border).1);
+        let reading = if state.has_state { Reading::Until(border) } else { Reading::Any };
         let known = match &shared.prompts {
             Some(prompts) if !state.can_truncate => prompts.known(prompt).max(kept).min(most),
             _ => 0,
         };
         let State { context: Some(context), sequences, room, .. } = &mut *state else { return };
         // An entry may be longer than what was reserved for this prompt.
-        let sought = Sought { prompt, have, most, reading: Reading::Any };
+        let sought = Sought { prompt, have, most, reading };
         if let Some((gain, entry)) = shared.prompts.as_ref().and_then(|prompts| prompts.find(sought))
             && entry.tokens.len() <= *room
             && context.has_states()
@@ -208,6 +216,10 @@ impl Engine for Sequence {
             let question = std::mem::take(&mut self.question);
             sequence.checkpoints.plan(&outline(&self.words, &shared.options, prompt, known, question), from);
         }
+    }
+
+    fn border(&self) -> usize {
+        self.shared.lock().sequences[self.index].border
     }
 
     fn remember(&mut self, reading: Duration) {
@@ -272,8 +284,11 @@ impl Engine for Sequence {
         let shared = Arc::clone(&self.shared);
         let mut rest = tokens;
         while !rest.is_empty() {
-            let ahead = shared.lock().sequences[self.index].checkpoints.ahead(self.cached.len(), rest.len(), 1);
-            let count = ahead.unwrap_or(rest.len());
+            let (read, border) = (self.cached.len(), self.border());
+            let (most, least) = if read < border { (border - read, PROMPT_BLOCK) } else { (rest.len(), 1) };
+            let most = most.min(rest.len());
+            let ahead = shared.lock().sequences[self.index].checkpoints.ahead(read, most, least);
+            let count = ahead.unwrap_or(most);
             self.decode_all(&rest[..count], count - 1)?;
             rest = &rest[count..];
             if ahead.is_some() {
