@@ -180,6 +180,17 @@ impl Error {
         self
     }
 
+    /// Sets the hint: the entry of `known` that a mistyped `word` most likely means, else `otherwise`, if that is not empty.
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    #[must_use]
+    pub(crate) fn suggest<'a>(self, word: &str, known: impl IntoIterator<Item = &'a str>, otherwise: &str) -> Error {
+        match nearest(word, known) {
+            Some(near) => self.hint(format!("did you mean `{near}`?")),
+            None if otherwise.is_empty() => self,
+            None => self.hint(otherwise),
+        }
+    }
+
     /// Sets the error that caused this one.
     #[must_use]
     #[cfg_attr(feature = "unstable", visibility::make(pub))]
@@ -213,11 +224,8 @@ impl Error {
         let shown = Error::new(kind, said).marked(text, error.span().unwrap_or(text.len()..text.len()));
         let Some((said, known)) = unknown else { return shown.caused_by(error) };
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-        let hint = match nearest(said.split('`').nth(1).unwrap_or_default(), known.iter().copied()) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("known are {}", known.join(", ")),
-        };
-        shown.hint(hint).caused_by(error)
+        let word = said.split('`').nth(1).unwrap_or_default();
+        shown.suggest(word, known.iter().copied(), &format!("known are {}", known.join(", "))).caused_by(error)
     }
 
     /// The kind of failure.

@@ -2,7 +2,7 @@
 
 use super::notice::Notices;
 use super::{Change, Effect, Policy, Tool, Tools, relax, shape};
-use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::error::{Error, ErrorKind, Location, Result};
 use crate::{json, text_file};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -348,10 +348,7 @@ impl Toml<'_> {
             if !known.contains(&name) {
                 let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 let error = self.error(key.span().start, format!("{place}unknown key {name:?}"), ErrorKind::Tools);
-                return Err(match nearest(name, known.iter().copied()) {
-                    Some(near) => error.hint(format!("did you mean {near:?}?")),
-                    None => error.hint(format!("known keys: {}", known.join(", "))),
-                });
+                return Err(error.suggest(name, known.iter().copied(), &format!("known keys: {}", known.join(", "))));
             }
         }
         Ok(())
