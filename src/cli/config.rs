@@ -7,7 +7,7 @@ use super::llama_args::meant;
 use super::{Cli, DONE, screen};
 use anstyle::Style;
 use anyhow::Result;
-use callwright::error::{Location, nearest};
+use callwright::error::Location;
 use callwright::{Error, ErrorKind, text_file};
 use clap::{Arg, ArgAction, Command, CommandFactory, ValueEnum};
 use serde_json::{Value, json};
@@ -367,14 +367,9 @@ impl File<'_> {
         let names: Vec<&str> = known.iter().filter_map(|arg| arg.get_long()).collect();
         let tables: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
         let synonym = meant(name).filter(|meant| names.contains(meant));
-        match synonym.or_else(|| nearest(name, names.iter().chain(&tables).copied())) {
-            Some(near) => error.hint(format!("did you mean {near:?}?")),
-            None => {
-                let shown = if path.is_empty() { "run".to_owned() } else { path.join(" ") };
-                error
-                    .hint(format!("`callwright {shown} --help` lists options; the keys are their names without dashes"))
-            }
-        }
+        let shown = if path.is_empty() { "run".to_owned() } else { path.join(" ") };
+        let otherwise = format!("`callwright {shown} --help` lists options; the keys are their names without dashes");
+        error.suggest(synonym.unwrap_or(name), names.into_iter().chain(tables), &otherwise)
     }
 
     /// The value of options with one name, as on the command line.
@@ -417,10 +412,8 @@ fn show(words: &[String], output: Form) -> Result<u8> {
         command = command.find_subcommand(word).ok_or_else(|| {
             let error = Error::new(ErrorKind::Config, format!("there is no command `{}`", words.join(" ")));
             let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-            match nearest(word, names.iter().copied()) {
-                Some(meant) => error.hint(format!("did you mean `{meant}`?")),
-                None => error.hint(format!("the commands are {}", names.join(", "))),
-            }
+            let otherwise = format!("the commands are {}", names.join(", "));
+            error.suggest(word, names, &otherwise)
         })?;
     }
     check(&settings, &root, words)?;

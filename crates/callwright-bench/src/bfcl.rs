@@ -14,7 +14,7 @@ pub(crate) use classes::{Classes, TURN_ERRORS};
 
 use super::exact::Exact;
 use super::suite::{Case, Expected, ExpectedArgument, ExpectedCall, to_value, tools, wrong};
-use callwright::error::{Error, Location, Result, nearest};
+use callwright::error::{Error, Location, Result};
 use callwright::hash::sha256;
 use callwright::message::Conversation;
 use callwright::text_file;
@@ -152,10 +152,7 @@ fn split(spec: &str) -> Result<(&Path, Option<Vec<&str>>)> {
     let categories: Vec<&str> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     if let Some(unknown) = categories.iter().find(|name| !CATEGORIES.contains(name)) {
         let error = wrong(format!("there is no category {unknown:?}"));
-        return Err(match nearest(unknown, CATEGORIES) {
-            Some(near) => error.hint(format!("did you mean {near}?")),
-            None => error.hint(format!("the categories are {}", CATEGORIES.join(", "))),
-        });
+        return Err(error.suggest(unknown, CATEGORIES, &format!("the categories are {}", CATEGORIES.join(", "))));
     }
     Ok((Path::new(folder), Some(categories).filter(|list| !list.is_empty())))
 }

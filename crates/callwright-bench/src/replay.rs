@@ -5,7 +5,7 @@ use super::sample::{Turn, Verdict};
 use super::suite::wrong;
 use super::summary::{ScoredSample, Summary};
 use super::task::Task;
-use callwright::error::{Error, ErrorKind, Result, nearest};
+use callwright::error::{Error, ErrorKind, Result};
 
 /// Repeats all answers of a run to a case in fresh environments: each turn, and what became of it. It says where a result or the
 /// verdict is another than the recorded one.
@@ -33,10 +33,7 @@ pub fn replay(summary: &Summary<'_>, case: &str) -> Result<String> {
     if text.is_empty() {
         let ids = summary.configurations.iter().flat_map(|one| &one.samples).map(|one| one.case.id.as_str());
         let error = wrong(format!("the run in {} has no answer to {case:?}", summary.run.path().display()));
-        return Err(match nearest(case, ids) {
-            Some(near) => error.hint(format!("did you mean {near:?}?")),
-            None => error.hint("outcomes.jsonl names the cases"),
-        });
+        return Err(error.suggest(case, ids, "outcomes.jsonl names the cases"));
     }
     Ok(text)
 }

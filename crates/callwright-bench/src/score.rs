@@ -211,7 +211,7 @@ fn parse(
     any_number: bool,
 ) -> Result<(Parsed, Vec<ScoredCall>)> {
     let options = parser_options(options, &case.messages, &case.tools, &sample.prompt_tail);
-    let options = options.with(|set| set.any_number = any_number);
+    let options = options.with(|set| set.session.any_number = any_number);
     let tools = (!case.tools.is_empty()).then(|| Arc::clone(&case.tools));
     let mut parser = Parser::new(format, tools, options)?;
     // From the text: a double may differ from what the model wrote.

@@ -7,7 +7,7 @@
 use super::bfcl;
 use super::exact::Exact;
 use super::task::{self, Task};
-use callwright::error::{Error, ErrorKind, Location, Result, nearest};
+use callwright::error::{Error, ErrorKind, Location, Result};
 use callwright::hash::sha256;
 use callwright::message::{Conversation, Message, check_question};
 use callwright::text_file;
@@ -422,10 +422,7 @@ fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {
     let name = call.get("name").and_then(Exact::as_str).ok_or_else(|| wrong("an expected call has no \"name\""))?;
     if tools.get(name).is_none() {
         let error = wrong(format!("the expected call is of {name:?}, which is none of the case's tools"));
-        return Err(match nearest(name, tools.iter().map(|tool| tool.name.as_str())) {
-            Some(near) => error.hint(format!("did you mean {near:?}?")),
-            None => error,
-        });
+        return Err(error.suggest(name, tools.iter().map(|tool| tool.name.as_str()), ""));
     }
     let empty = Exact::Object(Vec::new());
     let object = |key: &str| {
@@ -463,10 +460,7 @@ fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {
 pub(super) fn known(members: &[(String, Exact)], keys: &[&str], of: &str) -> Result<()> {
     let Some((key, _)) = members.iter().find(|(key, _)| !keys.contains(&key.as_str())) else { return Ok(()) };
     let error = wrong(format!("{of} has the unknown key {key:?}"));
-    Err(match nearest(key, keys.iter().copied()) {
-        Some(near) => error.hint(format!("did you mean {near:?}?")),
-        None => error.hint(format!("known keys: {}", keys.join(", "))),
-    })
+    Err(error.suggest(key, keys.iter().copied(), &format!("known keys: {}", keys.join(", "))))
 }
 
 /// A value for an error message.

@@ -1,6 +1,5 @@
 //! Templates, formats and tools by what a caller gives: a name, a source text, a file.
 
-use callwright_core::error::nearest;
 use callwright_core::format::Builtin;
 use callwright_core::template::ChatTemplate;
 use callwright_core::{Error, ErrorKind, Format, Result, Tools};
@@ -18,10 +17,7 @@ pub(crate) fn template(given: &str) -> Result<ChatTemplate> {
     if !files() && ChatTemplate::builtin(given).is_none() {
         let message = format!("there is no built-in chat template {given:?}, and it is no Jinja source");
         let error = Error::new(ErrorKind::Template, message);
-        return Err(match nearest(given, ChatTemplate::BUILTIN) {
-            Some(meant) => error.hint(format!("did you mean `{meant}`?")),
-            None => error.hint("give the source of a chat template"),
-        });
+        return Err(error.suggest(given, ChatTemplate::BUILTIN, "give the source of a chat template"));
     }
     ChatTemplate::load(given)
 }
@@ -40,10 +36,9 @@ pub(crate) fn format(given: &str) -> Result<Option<Format>> {
     }
     if !files() && Format::builtin(given).is_none() {
         let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {given:?}"));
-        return Err(match nearest(given, Format::names()) {
-            Some(meant) => error.hint(format!("did you mean `{meant}`?")),
-            None => error.hint(format!("the built-in ones are {}", Format::names().collect::<Vec<_>>().join(", "))),
-        });
+        let names: Vec<&str> = Format::names().collect();
+        let otherwise = format!("the built-in ones are {}", names.join(", "));
+        return Err(error.suggest(given, names, &otherwise));
     }
     Format::load(given).map(Some)
 }

@@ -24,7 +24,6 @@ mod script;
 mod teaching;
 mod turns;
 
-#[doc(hidden)]
 pub use chosen::Chosen;
 pub use costs::{Cost, MarkerTokens};
 pub use renders::{Outcome, Render};

@@ -8,9 +8,7 @@ pub mod infer;
 mod named;
 mod native;
 
-#[doc(hidden)]
 pub use family::special_tokens;
-#[doc(hidden)]
 pub use named::is_name;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -160,7 +158,6 @@ fn family_of(template: &ChatTemplate, inferred: &Format) -> Option<&'static Buil
 }
 
 /// How to read what a model wrote after a chat template's prompts, in a file that may also have the end of its turn.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct Reading {
     /// The format of [`Format::of_template`], with the end of a turn as markup.
@@ -255,7 +252,8 @@ impl Format {
     /// assert_eq!(format.start, Some(Marker::Literal("<call>".into())));
     /// # Ok::<(), callwright_core::Error>(())
     /// ```
-    pub fn infer(template: &ChatTemplate) -> Arc<Inference> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn infer(template: &ChatTemplate) -> Arc<Inference> {
         infer::infer(template)
     }
 
@@ -267,12 +265,12 @@ impl Format {
     ///
     /// # Errors
     /// [`ErrorKind::Format`] when the template's declaration is invalid.
-    pub fn native_in(&self, template: &ChatTemplate) -> Result<Option<Map<String, Value>>> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn native_in(&self, template: &ChatTemplate) -> Result<Option<Map<String, Value>>> {
         native::variables(self, template)
     }
 
-    /// The format that a chat template declares, else the inferred one, else the built-in one whose markers it has: see
-    /// [`format_for`].
+    /// The format that a chat template declares, else the inferred one, else the built-in one whose markers it has.
     ///
     /// # Errors
     /// [`ErrorKind::Format`] when the declaration is invalid, or when there is none and the template writes no readable

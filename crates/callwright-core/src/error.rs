@@ -65,12 +65,14 @@ pub struct Location {
 
 impl Location {
     /// A file, without a position in it.
-    pub fn file(path: impl AsRef<Path>) -> Location {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn file(path: impl AsRef<Path>) -> Location {
         Location { file: Some(path.as_ref().to_owned()), ..Location::default() }
     }
 
     /// The position of byte `offset` in `text`.
-    pub fn of_offset(text: &str, offset: usize) -> Location {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn of_offset(text: &str, offset: usize) -> Location {
         let before = &text.as_bytes()[..offset.min(text.len())];
         let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
         let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
@@ -137,7 +139,8 @@ impl Error {
     }
 
     /// A file that could not be read or written: `doing` is the verb, as in "cannot *read* x".
-    pub fn io(doing: &str, path: impl AsRef<Path>, source: &std::io::Error) -> Error {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn io(doing: &str, path: impl AsRef<Path>, source: &std::io::Error) -> Error {
         // It cannot be cloned.
         let copy = match source.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
@@ -148,21 +151,24 @@ impl Error {
 
     /// Sets the place of the error.
     #[must_use]
-    pub fn at(mut self, location: Location) -> Error {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn at(mut self, location: Location) -> Error {
         self.0.location = Some(location);
         self
     }
 
     /// Sets the file of an error that has none.
     #[must_use]
-    pub fn in_file(mut self, path: impl AsRef<Path>) -> Error {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn in_file(mut self, path: impl AsRef<Path>) -> Error {
         self.0.location.get_or_insert_with(Location::default).file.get_or_insert_with(|| path.as_ref().to_owned());
         self
     }
 
     /// Adds the lines that the error points at, caret included.
     #[must_use]
-    pub fn excerpt(mut self, excerpt: impl Into<String>) -> Error {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn excerpt(mut self, excerpt: impl Into<String>) -> Error {
         self.0.excerpt = Some(excerpt.into());
         self
     }
@@ -174,17 +180,29 @@ impl Error {
         self
     }
 
+    /// Sets the hint: the entry of `known` that a mistyped `word` most likely means, else `otherwise`, if that is not empty.
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    #[must_use]
+    pub(crate) fn suggest<'a>(self, word: &str, known: impl IntoIterator<Item = &'a str>, otherwise: &str) -> Error {
+        match nearest(word, known) {
+            Some(near) => self.hint(format!("did you mean `{near}`?")),
+            None if otherwise.is_empty() => self,
+            None => self.hint(otherwise),
+        }
+    }
+
     /// Sets the error that caused this one.
     #[must_use]
-    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
         self.0.source = Some(Arc::new(source));
         self
     }
 
     /// Sets the place of the error to the bytes `span` of `text`, and adds their line with carets below them.
-    #[doc(hidden)]
     #[must_use]
-    pub fn marked(self, text: &str, span: Range<usize>) -> Error {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn marked(self, text: &str, span: Range<usize>) -> Error {
         let place = Location::of_offset(text, span.start);
         let (line, column) = (place.line.unwrap_or(1), place.column.unwrap_or(1));
         let marked = text.get(span).and_then(|marked| marked.lines().next()).unwrap_or_default();
@@ -193,8 +211,8 @@ impl Error {
     }
 
     /// An error of TOML in `text`, at its place, with what may be meant by an unknown name.
-    #[doc(hidden)]
-    pub fn of_toml(kind: ErrorKind, text: &str, error: toml::de::Error) -> Error {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn of_toml(kind: ErrorKind, text: &str, error: toml::de::Error) -> Error {
         let message = error.message().trim();
         // serde says all known names in the same sentence.
         let unknown = message.split_once(", expected ").filter(|(said, _)| said.starts_with("unknown "));
@@ -206,11 +224,8 @@ impl Error {
         let shown = Error::new(kind, said).marked(text, error.span().unwrap_or(text.len()..text.len()));
         let Some((said, known)) = unknown else { return shown.caused_by(error) };
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-        let hint = match nearest(said.split('`').nth(1).unwrap_or_default(), known.iter().copied()) {
-            Some(near) => format!("did you mean {near:?}?"),
-            None => format!("known are {}", known.join(", ")),
-        };
-        shown.hint(hint).caused_by(error)
+        let word = said.split('`').nth(1).unwrap_or_default();
+        shown.suggest(word, known.iter().copied(), &format!("known are {}", known.join(", "))).caused_by(error)
     }
 
     /// The kind of failure.
@@ -258,8 +273,8 @@ impl std::error::Error for Error {
 }
 
 /// The entry of `known` that a mistyped `word` most likely means, for "did you mean".
-#[doc(hidden)]
-pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))

@@ -4,7 +4,6 @@
 //! a call (or a section of calls), where the constraint takes over. Names are those of the tools, arguments fit their
 //! schemas, and markers are written as declared. The parser reads whatever the grammar accepts, without repairs.
 
-#[doc(hidden)]
 pub mod budget;
 mod fit;
 mod flat;
@@ -31,11 +30,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 
-#[doc(hidden)]
 pub use crate::schema::says_nothing;
 pub use budget::Ended;
 pub use json::json_grammar;
-#[doc(hidden)]
 pub use lark::{is_large, prepared};
 pub use limits::{LIMITS, Limits, beyond};
 
@@ -174,7 +171,8 @@ impl Format {
     /// # Errors
     /// [`ErrorKind::Tools`] if there is no tool, or if no arguments fit a tool's schema; [`ErrorKind::Format`] if a
     /// marker is a pattern and the declaration gives no text for it.
-    pub fn grammar(&self, tools: &[&Tool], scope: Scope) -> Result<Grammar> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn grammar(&self, tools: &[&Tool], scope: Scope) -> Result<Grammar> {
         self.build_grammar(tools, scope, &Effort::Checked)
     }
 
@@ -182,8 +180,8 @@ impl Format {
     ///
     /// # Errors
     /// Those of [`Format::grammar`].
-    #[doc(hidden)]
-    pub fn build_grammar(&self, tools: &[&Tool], scope: Scope, effort: &Effort) -> Result<Grammar> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn build_grammar(&self, tools: &[&Tool], scope: Scope, effort: &Effort) -> Result<Grammar> {
         if tools.is_empty() {
             return Err(Error::new(ErrorKind::Tools, "there is no tool to call, so there is no grammar of calls"));
         }
@@ -231,7 +229,6 @@ fn fitted(tool: &Tool) -> Option<Fitted> {
 }
 
 /// How much to do for a grammar.
-#[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effort {
     /// Compiling the grammar may fail on schemas that a check would have relaxed or refused. The check costs as much as
@@ -246,7 +243,6 @@ pub enum Effort {
 impl Declaration {
     /// Returns what the format writes right before each argument of `tools` that is a number, an object or a list, if
     /// it writes arguments between tags.
-    #[doc(hidden)]
     pub fn before_json(&self, tools: &[&Tool]) -> Vec<String> {
         match &self.payload {
             Payload::Tagged(tagged) => Builder::new(self, &Effort::Unchecked).before_json(tools, tagged),
@@ -255,7 +251,6 @@ impl Declaration {
     }
 
     /// Every text of the format for which a model may have its own tokens.
-    #[doc(hidden)]
     pub fn texts(&self) -> Vec<&str> {
         let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
         let markers = self.start.iter().chain(&self.end).chain(around).chain(&self.markup);

@@ -27,14 +27,9 @@ pub(crate) fn parse(text: &str) -> Result<Value> {
         let characters = String::from_utf8_lossy(before).chars().count();
         Error::new(ErrorKind::Syntax, format!("not valid JSON: {message}"))
             .at(Location { file: None, line: Some(line), column: Some(characters + 1) })
-            .excerpt(caret(source_line, line, characters))
+            .excerpt(carets(source_line, line, characters, 1))
             .caused_by(source)
     })
-}
-
-/// Line `number` of a file with a caret under its character `at` (from 0), long lines cut around it.
-pub fn caret(line: &str, number: usize, at: usize) -> String {
-    carets(line, number, at, 1)
 }
 
 /// The kind of a value, for an error message.

@@ -4,37 +4,29 @@
 // What only the crates above use is not used then.
 #![cfg_attr(not(feature = "unstable"), allow(dead_code, unused_imports))]
 
-#[cfg(feature = "unstable")]
-pub mod check;
-#[cfg(not(feature = "unstable"))]
-mod check;
-pub mod choose;
 pub mod error;
 pub mod format;
-#[cfg(feature = "grammar")]
-pub mod grammar;
-#[cfg(feature = "unstable")]
-pub mod json;
-#[cfg(not(feature = "unstable"))]
-mod json;
 pub mod message;
 pub mod parse;
-#[cfg(feature = "unstable")]
-pub mod schema;
-#[cfg(not(feature = "unstable"))]
-mod schema;
-#[cfg(feature = "unstable")]
-pub mod setting;
-#[cfg(not(feature = "unstable"))]
-mod setting;
 pub mod template;
-#[cfg(feature = "unstable")]
-pub mod text_file;
-#[cfg(not(feature = "unstable"))]
-mod text_file;
 pub mod tool;
+
+/// What the crates above use: public with the feature `unstable`.
+#[path = "."]
+mod unstable {
+    pub mod check;
+    pub mod choose;
+    #[cfg(feature = "grammar")]
+    pub mod grammar;
+    pub mod json;
+    pub mod schema;
+    pub mod setting;
+    pub mod text_file;
+}
 
 pub use error::{Error, ErrorKind, Result};
 pub use format::Format;
 pub use parse::{Parser, ParserOptions};
 pub use tool::Tools;
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+use unstable::*;

@@ -2,15 +2,14 @@
 //!
 //! Histories come from many programs, and the parser accepts whatever a person could read. [`Conversation::notes`]
 //! lists what was read in another form, `adopt` fixes ids and results, and `complete` gives the order that chat
-//! templates need. Only a file that is not a conversation is refused. [`check_text_only`] refuses images and other
+//! templates need. Only a file that is not a conversation is refused. `check_text_only` refuses images and other
 //! parts that are not text, for callers that want this.
 //!
 //! ```
-//! use callwright_core::message::{Conversation, check_order};
+//! use callwright_core::message::Conversation;
 //!
 //! let text = r#"[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]"#;
 //! let conversation = Conversation::from_json(text, "history.json")?;
-//! check_order(&conversation.messages)?;
 //! assert_eq!(conversation.messages[1].content, "Hi.");
 //! # Ok::<(), callwright_core::Error>(())
 //! ```
@@ -24,17 +23,14 @@ mod read;
 pub(crate) mod response;
 mod twice;
 
-#[doc(hidden)]
-pub use adopt::adopt;
-pub use body::{Body, ResponseFormat, UnusedField};
-#[doc(hidden)]
-pub use body::{DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, SHARE, TEMPERATURE};
-#[doc(hidden)]
-pub use complete::{Placed, complete};
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use self::{
+    adopt::adopt,
+    body::{Body, DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, ResponseFormat, SHARE, TEMPERATURE, UnusedField},
+    complete::{Placed, complete},
+    order::{check_answered, check_asked, check_order, check_question, open_calls},
+};
 pub(crate) use complete::{are_in_call_order, as_text, in_call_order};
-#[doc(hidden)]
-pub use order::{check_answered, check_asked, check_question};
-pub use order::{check_order, open_calls};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -57,7 +53,8 @@ pub enum Role {
 
 impl Role {
     /// The role's name in JSON.
-    pub fn as_str(self) -> &'static str {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Role::System => "system",
             Role::User => "user",
@@ -181,7 +178,8 @@ impl Message {
     }
 
     /// The model's calls, without text.
-    pub fn calls(tool_calls: Vec<ToolCall>) -> Message {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn calls(tool_calls: Vec<ToolCall>) -> Message {
         Message { tool_calls, ..Message::new(Role::Assistant, "") }
     }
 
@@ -236,7 +234,7 @@ pub struct Conversation {
     pub parallel_tool_calls: Option<bool>,
     /// The body's `model`.
     pub model: Option<String>,
-    /// All other fields of the body, such as `temperature` or `chat_template_kwargs`; [`Body`] reads it.
+    /// All other fields of the body, such as `temperature` or `chat_template_kwargs`.
     pub extra: Map<String, Value>,
     /// What was read in another form, or ignored, each with its place.
     pub notes: Vec<String>,
@@ -244,7 +242,8 @@ pub struct Conversation {
 
 impl Conversation {
     /// OpenAI's form: a request body with `messages` and the other fields that are set.
-    pub fn to_json(&self) -> Value {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn to_json(&self) -> Value {
         let mut body = Map::new();
         if let Some(model) = &self.model {
             body.insert("model".into(), json!(model));
@@ -265,7 +264,8 @@ impl Conversation {
 }
 
 /// A list of messages in OpenAI's form.
-pub fn messages_to_json(messages: &[Message]) -> Value {
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) fn messages_to_json(messages: &[Message]) -> Value {
     messages.iter().map(Message::to_json).collect()
 }
 
@@ -273,8 +273,8 @@ pub fn messages_to_json(messages: &[Message]) -> Value {
 ///
 /// # Errors
 /// [`ErrorKind::Messages`] with the place and type of the first part that is not text.
-#[doc(hidden)]
-pub fn check_text_only(messages: &[Message]) -> Result<()> {
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) fn check_text_only(messages: &[Message]) -> Result<()> {
     for (index, message) in messages.iter().enumerate() {
         let Some(parts) = &message.parts else { continue };
         let read = parts::content(parts, &format!("messages[{index}].content"), message.role);

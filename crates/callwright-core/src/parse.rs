@@ -52,14 +52,15 @@ use std::sync::Arc;
 use text::Text;
 use trial::{Failed, Recent, Trial};
 
-pub use evidence::NoCall;
-#[doc(hidden)]
-pub use note::notes;
-pub use note::{Note, NoteKind};
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use self::{
+    evidence::NoCall,
+    note::{Note, NoteKind, notes},
+    other_forms::opening::{Opening, Opens},
+    parsed::{SessionFacts, message_to_json},
+};
 pub use other_forms::OtherForms;
-#[doc(hidden)]
-pub use other_forms::opening::{Opening, Opens};
-pub use parsed::{Parsed, ParsedCall, ParserOptions, ReasoningOutput, message_to_json};
+pub use parsed::{Parsed, ParsedCall, ParserOptions, ReasoningOutput};
 
 /// Bytes taken at a time, so that events do not accumulate.
 const BLOCK: usize = 8 << 10;
@@ -199,9 +200,11 @@ impl Parser {
     pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
         let machinery = format.machinery()?;
         let spare = Some(machinery.plan.reader(options.repair));
-        let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
+        let session = options.session;
+        let mut calls =
+            Calls::new(tools, options.repair, session.earlier_calls + 1, session.taken_ids.into_iter().collect());
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
-        (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
+        (calls.forbidden, calls.any_number) = (session.forbidden, session.any_number);
         calls.marks = calls::Marks::of(format);
         calls.writes_ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
         let opened = format.opened.as_deref().unwrap_or_default();
@@ -233,9 +236,9 @@ impl Parser {
             refused: 0,
             quoted_to: 0,
             recent: Recent::default(),
-            sources: Sources::new(&options.sources),
-            trusted: options.trusted,
-            constrained: options.constrained,
+            sources: Sources::new(&session.sources),
+            trusted: session.trusted,
+            constrained: session.constrained,
             section: None,
             payload: None,
             spare,
@@ -294,13 +297,14 @@ impl Parser {
 
     /// From here on a grammar closes what the remaining tokens do not suffice for, so a call that ends now is
     /// incomplete.
-    #[doc(hidden)]
-    pub fn closing(&mut self) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn closing(&mut self) {
         self.calls.closing = true;
     }
 
-    /// From here on calls are forbidden, as with [`ParserOptions::forbidden`].
-    pub fn forbid_calls(&mut self) {
+    /// From here on calls are forbidden, as with [`SessionFacts::forbidden`](parsed::SessionFacts::forbidden).
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn forbid_calls(&mut self) {
         self.calls.forbidden = true;
     }
 

@@ -41,7 +41,6 @@ type Id = usize;
 
 /// A schema and everything that it refers to; the first node is the schema itself.
 #[derive(Debug)]
-#[doc(hidden)]
 pub struct Schema {
     nodes: Vec<Node>,
 }
@@ -93,7 +92,6 @@ impl Node {
 
 /// A step of the path to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[doc(hidden)]
 pub enum Step {
     /// To a member of an object.
     Member(String),

@@ -23,13 +23,16 @@ mod trials;
 mod variables;
 mod variants;
 
-#[doc(hidden)]
-pub use adapt::Adapted;
-pub use minijinja_transformers::OUTPUT_LIMIT;
-pub use overlay::{CallHistory, Overlay};
-pub use probe::Capabilities;
-pub use reserved::Reserved;
-pub use variants::ChatTemplates;
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use self::{
+    adapt::Adapted,
+    overlay::{CallHistory, Overlay},
+    probe::Capabilities,
+    reserved::Reserved,
+    variants::ChatTemplates,
+};
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use minijinja_transformers::OUTPUT_LIMIT;
 
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::message::{Message, Role};
@@ -66,9 +69,9 @@ pub struct ChatTemplate {
 }
 
 /// How often a template was rendered since it was compiled.
-#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Renders {
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) struct Renders {
     /// Conversations that a caller gave.
     pub prompts: usize,
     /// Small or synthetic conversations that show what the template can write.
@@ -187,7 +190,8 @@ impl ChatTemplate {
 
     /// The same template with another output limit, in bytes.
     #[must_use]
-    pub fn with_output_limit(mut self, bytes: usize) -> ChatTemplate {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn with_output_limit(mut self, bytes: usize) -> ChatTemplate {
         self.jinja = self.jinja.with_output_limit(bytes);
         self
     }
@@ -210,7 +214,8 @@ impl ChatTemplate {
     /// assert_eq!(template.render_vars(&serde_json::json!({"x": true}), None)?, r#"True {"y": true}"#);
     /// # Ok::<(), callwright_core::Error>(())
     /// ```
-    pub fn render_vars(&self, variables: &serde_json::Value, now: Option<DateTime>) -> Result<String> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn render_vars(&self, variables: &serde_json::Value, now: Option<DateTime>) -> Result<String> {
         match variables {
             serde_json::Value::Object(map) => self.evaluate(map, now, Placeholders::default()),
             other => {
@@ -221,14 +226,15 @@ impl ChatTemplate {
     }
 
     /// Returns what the template can write, determined by rendering it; the first call takes a few milliseconds.
-    pub fn capabilities(&self) -> Capabilities {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn capabilities(&self) -> Capabilities {
         *self.capabilities.get_or_init(|| probe::capabilities(self))
     }
 
     /// Renders a conversation.
     ///
-    /// With an [`Overlay`] the template gets no tools and no calls, only text. Without one it gets the same variables
-    /// as in transformers, and writes what it can: see [`ChatTemplate::capabilities`].
+    /// With an overlay the template gets no tools and no calls, only text. Without one it gets the same variables
+    /// as in transformers, and writes what it can.
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
         let nothing = Reserved::default();
         let sources =
@@ -318,8 +324,8 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// Those of [`ChatTemplate::render`]; after another trial has shown that the template never ends, its error.
-    #[doc(hidden)]
-    pub fn render_trial(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn render_trial(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
         self.trial(|| self.render(request))
     }
 
@@ -337,8 +343,8 @@ impl ChatTemplate {
     }
 
     /// How often the template was rendered.
-    #[doc(hidden)]
-    pub fn renders(&self) -> Renders {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn renders(&self) -> Renders {
         let trials = self.trials.made();
         Renders { prompts: self.rendered.load(Ordering::Relaxed).saturating_sub(trials), trials }
     }

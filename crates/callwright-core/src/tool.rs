@@ -33,11 +33,16 @@ mod relax;
 mod shape;
 mod types;
 
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use self::{
+    effect::{EffectSource, Policy},
+    notice::{Change, Notice},
+    read::{Exec, Output},
+};
 #[cfg(feature = "validate")]
-#[doc(hidden)]
-pub use checker::misfits;
-pub use effect::{Effect, EffectSource, Policy};
-pub use notice::{Change, Notice};
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use checker::misfits;
+pub use effect::Effect;
 pub use problem::CallProblem;
 
 use crate::error::{Error, ErrorKind, Result, nearest};
@@ -45,46 +50,6 @@ use crate::schema::Schema;
 use notice::Notices;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::time::Duration;
-
-/// How to run a tool; only in TOML files.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Exec {
-    /// Program and arguments; no shell is involved.
-    pub command: Vec<String>,
-    /// Timeout in seconds.
-    pub timeout_s: Option<f64>,
-    /// Bytes of output to keep.
-    pub max_output_bytes: Option<usize>,
-    /// Environment variables: with a value, or inherited from this process.
-    pub env: Vec<(String, Option<String>)>,
-    /// The working directory.
-    pub cwd: Option<PathBuf>,
-    /// Whether to ask a person first.
-    pub confirm: bool,
-    /// The kind of its output.
-    pub output: Output,
-}
-
-impl Exec {
-    /// The timeout, if there is one.
-    pub fn timeout(&self) -> Option<Duration> {
-        // Clamped to about 30 years, so that `Instant + timeout` cannot overflow.
-        self.timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(1e9)).ok())
-    }
-}
-
-/// The kind of a tool's output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Output {
-    /// Any text.
-    #[default]
-    Text,
-    /// JSON; anything else is an error of the tool.
-    Json,
-}
 
 /// One tool: a function with a JSON Schema for its parameters.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -127,7 +92,8 @@ impl Tool {
     }
 
     /// The name in prompts and in what the model writes.
-    pub fn called(&self) -> &str {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn called(&self) -> &str {
         self.alias.as_deref().unwrap_or(&self.name)
     }
 
@@ -144,7 +110,8 @@ impl Tool {
     }
 
     /// The schema of the arguments, translated to JSON Schema.
-    pub fn schema(&self) -> Option<Value> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn schema(&self) -> Option<Value> {
         let mut schema = Value::Object(self.parameters.clone()?);
         crate::schema::dialect::standard(&mut schema);
         Some(schema)
@@ -239,8 +206,8 @@ impl Tools {
     }
 
     /// Takes the notices, so that a session does not report them again.
-    #[doc(hidden)]
-    pub fn take_notices(&mut self) -> Vec<Notice> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
 
@@ -271,7 +238,8 @@ impl Tools {
     }
 
     /// Appends the tools of another set; one with a duplicate name is left out, with a notice.
-    pub fn append(&mut self, other: Tools) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn append(&mut self, other: Tools) {
         self.notices.extend(other.notices);
         for mut entry in other.tools {
             let own = entry.tool.name.clone();
@@ -295,7 +263,8 @@ impl Tools {
 
     /// The tools with one of these names.
     #[must_use]
-    pub fn only(self, names: &[String]) -> Tools {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn only(self, names: &[String]) -> Tools {
         let mut kept = Tools { notices: self.notices, ..Tools::default() };
         let named = |entry: &Entry| names.iter().any(|name| *name == entry.tool.name || name == entry.tool.called());
         self.tools.into_iter().filter(named).for_each(|entry| kept.enter(entry));
@@ -313,8 +282,8 @@ impl Tools {
     }
 
     /// The schema of the arguments of the tool of that name or alias, as it was read.
-    #[doc(hidden)]
-    pub fn schema(&self, name: &str) -> Option<&Schema> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn schema(&self, name: &str) -> Option<&Schema> {
         self.tools[self.index(name)?].schema.as_ref().map(|(schema, _)| schema)
     }
 
@@ -386,7 +355,8 @@ impl Tools {
     }
 
     /// Returns the same with each tool's policy, as [`Tools::from_value`] reads it: `x-effect`, `x-repeat`, `x-max-calls`.
-    pub fn to_json_with_policies(&self) -> Value {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn to_json_with_policies(&self) -> Value {
         let with_policy = |tool: &Tool| {
             let mut json = tool.to_json();
             if let Some(object) = json.as_object_mut() {

@@ -5,26 +5,12 @@
 //! drives either.
 
 #[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
-#[cfg(feature = "unstable")]
 pub mod llama;
-#[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
-#[cfg(not(feature = "unstable"))]
-pub(crate) mod llama;
 #[cfg_attr(not(feature = "llama"), allow(dead_code))]
-#[cfg(feature = "unstable")]
 pub mod prompt_cache;
-#[cfg_attr(not(feature = "llama"), allow(dead_code))]
-#[cfg(not(feature = "unstable"))]
-pub(crate) mod prompt_cache;
-#[cfg(feature = "unstable")]
 pub mod sampler;
-#[cfg(not(feature = "unstable"))]
-pub(crate) mod sampler;
 pub mod scripted;
-#[cfg(feature = "unstable")]
 pub mod vocabulary;
-#[cfg(not(feature = "unstable"))]
-pub(crate) mod vocabulary;
 
 pub use crate::answer::Token;
 use crate::answer::{End, Options, Usage};
@@ -53,9 +39,9 @@ pub struct LoadOptions {
     pub batch: Option<usize>,
     /// How attention is computed.
     pub flash_attention: FlashAttention,
-    /// How the keys in the KV cache are stored; by default as [`CacheType::F16`].
+    /// How the keys in the KV cache are stored; by default in 16 bits.
     pub cache_type_k: Option<CacheType>,
-    /// How the values in the KV cache are stored; by default as [`CacheType::F16`].
+    /// How the values in the KV cache are stored; by default in 16 bits.
     pub cache_type_v: Option<CacheType>,
     /// Read the file into memory instead of mapping it.
     pub no_mmap: bool,
@@ -96,7 +82,8 @@ impl LoadOptions {
     /// The same options for another load, which reports no progress.
     #[cfg(feature = "llama")]
     #[must_use]
-    pub fn again(&self) -> LoadOptions {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn again(&self) -> LoadOptions {
         let (prompt_cache, lora) = (self.prompt_cache.clone(), self.lora.clone());
         LoadOptions { prompt_cache, lora, on_progress: None, ..*self }
     }
@@ -231,7 +218,8 @@ impl ModelInfo {
     ///
     /// # Errors
     /// [`ErrorKind::Template`] if a template of the model is not usable.
-    pub fn chat_templates(&self) -> Result<ChatTemplates> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn chat_templates(&self) -> Result<ChatTemplates> {
         let tokens = self.control_tokens.iter().chain(&self.user_defined_tokens);
         templates_of(&self.name, &self.templates, tokens.map(String::as_str))
     }

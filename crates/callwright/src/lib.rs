@@ -31,9 +31,9 @@
 //! fails is reported to the model, repaired, or given up with its error. The conversation is valid whatever happens.
 //!
 //! ```
-//! use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 //! use callwright::agent::Agent;
-//! use callwright::Session;
+//! use callwright::model::ModelInfo;
+//! use callwright::{ScriptedEngine, Session};
 //!
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
 //! struct City {
@@ -79,10 +79,10 @@
 //! ```
 //!
 //! The stages can also be used alone. [`template`] renders chat templates exactly as transformers does, [`parse`] reads a
-//! model's text as a stream (both are in the crate `callwright-core`, which needs no C++), [`engine`] runs a model.
+//! model's text as a stream. Both are in the crate `callwright-core`, which needs no C++.
 //!
-//! The feature `unstable` makes more modules public: finding and checking GGUF files, the loop that generates, constraints, and
-//! what the program needs besides. They may change with each version.
+//! The feature `unstable` makes more public: engines, finding and checking GGUF files, the loop that generates, constraints, and
+//! what the program needs besides. It may change with each version.
 #![deny(missing_docs)]
 #![warn(unreachable_pub)]
 // What only the program uses is not used then.
@@ -90,61 +90,40 @@
 
 pub mod agent;
 mod answer;
-#[cfg(feature = "unstable")]
-pub mod cache;
-#[cfg(not(feature = "unstable"))]
-mod cache;
-#[cfg(feature = "unstable")]
-pub mod constraint;
-#[cfg(not(feature = "unstable"))]
-mod constraint;
-#[cfg(feature = "unstable")]
-pub mod decision;
-#[cfg(not(feature = "unstable"))]
-mod decision;
-pub mod engine;
-#[cfg(feature = "unstable")]
-pub mod files;
-#[cfg(not(feature = "unstable"))]
-mod files;
-#[cfg(feature = "unstable")]
-pub mod generate;
-#[cfg(not(feature = "unstable"))]
-mod generate;
 mod groups;
-#[cfg(feature = "unstable")]
-pub mod hash;
-#[cfg(not(feature = "unstable"))]
-mod hash;
-#[cfg(feature = "unstable")]
-pub mod machine;
-#[cfg(not(feature = "unstable"))]
-mod machine;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 pub mod model;
-#[cfg(feature = "unstable")]
-pub mod models;
-#[cfg(not(feature = "unstable"))]
-mod models;
-#[cfg(feature = "remote")]
-#[cfg(feature = "unstable")]
-pub mod remote;
-#[cfg(feature = "remote")]
-#[cfg(not(feature = "unstable"))]
-mod remote;
 pub mod session;
+
+/// What the program and the benchmark use: public with the feature `unstable`.
+#[path = "."]
+mod unstable {
+    pub mod cache;
+    pub mod constraint;
+    pub mod decision;
+    pub mod engine;
+    pub mod files;
+    pub mod generate;
+    pub mod hash;
+    pub mod machine;
+    pub mod models;
+    #[cfg(feature = "remote")]
+    pub mod remote;
+}
 
 pub use callwright_core::error::{self, Error, ErrorKind, Result};
 pub use callwright_core::tool::{self, Tools};
-#[cfg(feature = "unstable")]
-pub use callwright_core::{check, grammar, json, setting, text_file};
-#[cfg(not(feature = "unstable"))]
-use callwright_core::{check, grammar, json, setting, text_file};
-pub use callwright_core::{choose, format, message, parse, template};
-pub use engine::llama::Embedder;
+pub use callwright_core::{format, message, parse, template};
+pub use engine::scripted::ScriptedEngine;
 pub use model::{Model, ModelBuilder};
 pub use session::Session;
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+use {
+    callwright_core::{check, choose, grammar, json, setting, text_file},
+    engine::llama::Embedder,
+    unstable::*,
+};
 
 /// Models can be shared among threads; sessions, engines and agents can be handed to another one.
 const _: () = {

@@ -56,7 +56,8 @@ pub struct Servers {
 }
 
 /// A server that runs, or why it does not.
-pub struct Report {
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) struct Report {
     /// Its name in the file.
     pub server: String,
     /// What starts it, or where it is.
@@ -101,7 +102,8 @@ impl Servers {
     ///
     /// # Errors
     /// Those of [`Servers::from_file`].
-    pub fn from_value(value: &Value, folder: impl AsRef<Path>) -> Result<Servers> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn from_value(value: &Value, folder: impl AsRef<Path>) -> Result<Servers> {
         let Config { servers, faulty, mut notices } = Config::read(value, folder.as_ref())?;
         // One thread, so that what servers send is handled in order; a flood of one server yields to the others.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -181,7 +183,8 @@ impl Servers {
     }
 
     /// Each server of the file, and what became of it; the tools have the names of the last [`Servers::add_to`].
-    pub fn reports(&self) -> Vec<Report> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn reports(&self) -> Vec<Report> {
         let state = self.running.state();
         let running = self.running.servers.iter().enumerate().map(|(index, server)| Report {
             server: server.config.name.clone(),

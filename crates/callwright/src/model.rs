@@ -4,13 +4,14 @@ mod fit;
 mod kind;
 mod session;
 
-pub use fit::Sizes;
-pub use kind::FileKind;
+pub use crate::engine::{LoadOptions, LoraAdapter, ModelInfo, PromptFolder};
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use self::{fit::Sizes, kind::FileKind};
 pub use session::SessionBuilder;
 
 use crate::engine::llama::parallel::{Sequences, TurnEnd};
-use crate::engine::llama::{Embedder, LlamaEngine, LoadOptions, gpu_devices};
-use crate::engine::{Engine, ModelInfo, templates_of};
+use crate::engine::llama::{Embedder, LlamaEngine, gpu_devices};
+use crate::engine::{Engine, templates_of};
 use crate::machine;
 use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress, ServerModel};
 #[cfg(feature = "remote")]
@@ -73,7 +74,8 @@ enum Weights {
 }
 
 /// Engines that generate at the same time.
-pub enum Parallel {
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) enum Parallel {
     /// Sequences of one context.
     Here(Sequences),
     #[cfg(feature = "remote")]
@@ -153,7 +155,8 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`Model::session`].
-    pub fn session_on(&self, engine: Box<dyn Engine>) -> Result<Session> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn session_on(&self, engine: Box<dyn Engine>) -> Result<Session> {
         self.start_on(engine, None, None)
     }
 
@@ -163,7 +166,8 @@ impl Model {
     }
 
     /// The same on another engine.
-    pub fn start_on(
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn start_on(
         &self,
         engine: Box<dyn Engine>,
         template: Option<ChatTemplate>,
@@ -202,7 +206,8 @@ impl Model {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`] when it cannot be loaded.
-    pub fn reload(&mut self, options: LoadOptions) -> Result<bool> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn reload(&mut self, options: LoadOptions) -> Result<bool> {
         if self.entry.server().is_some() || !self.vocabulary_only {
             return Ok(false);
         }
@@ -218,12 +223,14 @@ impl Model {
     }
 
     /// Returns whether there is more than the vocabulary.
-    pub fn is_whole(&self) -> bool {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn is_whole(&self) -> bool {
         !self.vocabulary_only
     }
 
     /// An engine with a context of its own over the same weights.
-    pub fn engine(&self) -> Box<dyn Engine> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn engine(&self) -> Box<dyn Engine> {
         match &self.weights {
             Weights::Here(engine) => Box::new(lock(engine).share()),
             #[cfg(feature = "remote")]
@@ -235,7 +242,8 @@ impl Model {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`] when there are too many.
-    pub fn sequences(&self, count: usize) -> Result<Parallel> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn sequences(&self, count: usize) -> Result<Parallel> {
         match &self.weights {
             Weights::Here(engine) => Sequences::new(&lock(engine), count).map(Parallel::Here),
             #[cfg(feature = "remote")]
@@ -251,7 +259,8 @@ impl Model {
     }
 
     /// Returns what models.toml says of it.
-    pub fn entry(&self) -> &ModelEntry {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn entry(&self) -> &ModelEntry {
         &self.entry
     }
 
@@ -261,7 +270,8 @@ impl Model {
     }
 
     /// How many threads decode; see [`LoadOptions::threads`]. None do if a server runs the model.
-    pub fn threads(&self) -> usize {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn threads(&self) -> usize {
         match &self.weights {
             Weights::Here(engine) => lock(engine).threads(),
             #[cfg(feature = "remote")]
@@ -283,14 +293,16 @@ impl ModelBuilder {
     }
 
     /// Where files of the hub are, and whether others may be downloaded; by default as the environment says.
-    pub fn hub(mut self, hub: Hub) -> ModelBuilder {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn hub(mut self, hub: Hub) -> ModelBuilder {
         self.hub = Some(hub);
         self
     }
 
     /// Ignores the entry of models.toml for the model: its sampling, template, format, context, adapters and thresholds. An entry
     /// applies to its file however that is named, also by a path.
-    pub fn no_entry(mut self) -> ModelBuilder {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn no_entry(mut self) -> ModelBuilder {
         self.no_entry = true;
         self
     }
@@ -315,19 +327,22 @@ impl ModelBuilder {
     }
 
     /// Loads all of a small model at once, also where [`LoadOptions::vocabulary_only`] is set: twice takes longer.
-    pub fn small_whole(mut self) -> ModelBuilder {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn small_whole(mut self) -> ModelBuilder {
         self.small_whole = true;
         self
     }
 
     /// Prepares the reading of calls on another thread, while the model is loaded.
-    pub fn reads_calls(mut self, reads_calls: bool) -> ModelBuilder {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn reads_calls(mut self, reads_calls: bool) -> ModelBuilder {
         self.reads_calls = reads_calls;
         self
     }
 
     /// Called while a file is downloaded.
-    pub fn on_download(mut self, progress: impl Progress + 'static) -> ModelBuilder {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn on_download(mut self, progress: impl Progress + 'static) -> ModelBuilder {
         self.on_download = Some(Box::new(progress));
         self
     }
@@ -434,7 +449,8 @@ impl ModelBuilder {
     ///
     /// # Errors
     /// Those of finding and downloading it, and [`ErrorKind::Gguf`] if it is not made for embeddings.
-    pub fn open_embedder(mut self, name: &str) -> Result<Embedder> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn open_embedder(mut self, name: &str) -> Result<Embedder> {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let entry = Models::load(self.models.as_deref())?.find(name, &hub)?.entry;
         if let Some(server) = entry.server() {
@@ -533,7 +549,8 @@ fn load(path: &Path, entry: &ModelEntry, sizes: Option<Sizes>, mut options: Load
 
 /// The format that a session with the model would choose, with this template and format in place of the model's; `None` where
 /// the chat template is not in order.
-pub fn tool_format(gguf: &Gguf, template: Option<&ChatTemplate>, format: Option<Format>) -> Option<Choice> {
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) fn tool_format(gguf: &Gguf, template: Option<&ChatTemplate>, format: Option<Format>) -> Option<Choice> {
     let special = special_tokens(gguf);
     let is_token = |text: &str| special.contains(text);
     let clues = Clues { architecture: gguf.architecture().unwrap_or_default(), is_token: Some(&is_token) };

@@ -418,10 +418,7 @@ impl Models {
                     error = error.at(place.clone());
                 }
                 let others = self.entries.iter().map(|e| e.name.as_str()).filter(|name| *name != entry.name);
-                return Err(match nearest(fallback, others) {
-                    Some(name) => error.hint(format!("did you mean {name:?}?")),
-                    None => error,
-                });
+                return Err(error.suggest(fallback, others, ""));
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ mod constrain;
 mod context;
 mod count;
 mod decide;
-pub mod event;
+pub(crate) mod event;
 mod explain;
 mod ids;
 mod listen;
@@ -21,11 +21,13 @@ pub(crate) mod remarks;
 mod repeats;
 mod results;
 pub(crate) mod select;
-#[cfg(feature = "unstable")]
-pub mod stop;
-#[cfg(not(feature = "unstable"))]
-pub(crate) mod stop;
 pub(crate) mod untrained;
+
+/// Public with the feature `unstable`.
+#[path = "session"]
+mod unstable {
+    pub mod stop;
+}
 
 #[cfg(doc)]
 use crate::ErrorKind;
@@ -52,35 +54,34 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::answer::{
-    CallProbability, ContextPolicy, Decided, Mode, Options, Penalties, Sampling, ToolChoice, Usage,
-};
+pub use crate::answer::{ContextPolicy, Mode, Options, Penalties, Sampling, ToolChoice, Usage};
+pub use crate::parse::{Note, NoteKind};
+pub use event::{Done, Event, FinishReason, Reply, Retry, RetryStep, ToolResult};
+pub use outcome::{FailureKind, ModelUsage, Outcome, PendingCall, Status};
 
-pub use self::{
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use self::{
     answer::parser_options,
-    event::{
-        ApprovalStep, Cut, Done, Event, FallbackStep, FinishReason, Note, NoteKind, Notice, Reply, RetryStep,
-        ToolResult, ToolsChange, UsageStep, WithoutTools,
-    },
-    outcome::{FailureKind, Fault, ModelUsage, Outcome, PendingCall, Reason, Status, call_hash},
+    event::{ApprovalStep, Cut, Decision, Fallback, FallbackStep, Notice, ToolsChange, UsageStep, WithoutTools},
+    outcome::{Fault, Reason, call_hash},
+    prompt::AnswerRequest,
     record::Invocation,
     select::{SelectedTools, fitting},
+    unstable::*,
 };
-
-#[doc(hidden)]
-pub use self::prompt::AnswerRequest;
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use crate::answer::{CallProbability, Decided};
 
 /// A conversation with one model.
 ///
 /// ```
-/// use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
-/// use callwright::{Session, Tools};
+/// use callwright::{ScriptedEngine, Session, Tools, model::ModelInfo};
 ///
 /// // `Session::open("model.gguf")` loads a model; this one only repeats its script.
 /// let call = "### TOOL_CALL_START ###\n{\"name\": \"clock\", \"arguments\": {}}\n### TOOL_CALL_END ###";
 /// let engine = ScriptedEngine::from_texts(ModelInfo { context_train: 8192, ..Default::default() }, [call]);
 ///
-/// let mut session = Session::new(Box::new(engine), None, None)?;
+/// let mut session = Session::builder().engine(engine).build()?;
 /// session.set_tools(Tools::from_json(r#"[{"name": "clock", "description": "The time now"}]"#, "tools")?);
 /// let reply = session.ask("What time is it?")?;
 /// assert_eq!(reply.calls[0].name, "clock");
@@ -139,7 +140,12 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Template`] or [`ErrorKind::Format`] when the template or its declaration is not usable.
-    pub fn new(engine: Box<dyn Engine>, template: Option<ChatTemplate>, format: Option<Format>) -> Result<Session> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn new(
+        engine: Box<dyn Engine>,
+        template: Option<ChatTemplate>,
+        format: Option<Format>,
+    ) -> Result<Session> {
         let model = engine.model();
         let templates = match template {
             Some(template) => ChatTemplates::single(template),
@@ -193,22 +199,26 @@ impl Session {
     }
 
     /// Returns the notices and forgets them.
-    pub fn take_notices(&mut self) -> Vec<String> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
     /// Returns the engine that answers.
-    pub fn engine(&self) -> &dyn Engine {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
 
     /// Returns the engine that answers, to decode with it.
-    pub fn engine_mut(&mut self) -> &mut dyn Engine {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn engine_mut(&mut self) -> &mut dyn Engine {
         &mut *self.engine
     }
 
     /// Returns the name of the entry of models.toml that applies to the model.
-    pub fn entry(&self) -> Option<&str> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn entry(&self) -> Option<&str> {
         self.applied.as_deref()
     }
 
@@ -274,7 +284,8 @@ impl Session {
 
     /// Replaces the conversation with messages in which nothing has to be put in order: those that [`adopt`] returned,
     /// or a part of [`Session::messages`].
-    pub fn set_adopted_messages(&mut self, messages: Vec<Message>) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn set_adopted_messages(&mut self, messages: Vec<Message>) {
         if !messages.starts_with(&self.messages) {
             self.prompts.begin();
             self.reported.clear();
@@ -314,7 +325,8 @@ impl Session {
     }
 
     /// How many tokens the context holds, and whether the model was trained for more.
-    pub fn context_limit(&self) -> (usize, bool) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn context_limit(&self) -> (usize, bool) {
         let limit = self.engine.context_limit();
         (limit, limit < self.engine.model().context_train)
     }
@@ -331,7 +343,8 @@ impl Session {
 
     /// Has `on_prompt` called before each batch of a prompt, with how many of its tokens were decoded and how many are to
     /// be decoded in all; both are equal when that is over.
-    pub fn watch_prompt(&mut self, on_prompt: impl FnMut(usize, usize) + Send + 'static) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn watch_prompt(&mut self, on_prompt: impl FnMut(usize, usize) + Send + 'static) {
         self.on_prompt = Box::new(on_prompt);
     }
 
@@ -360,7 +373,8 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::prompt`].
-    pub fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
         let written = self.prompts.write(&*self.engine, &self.request()?)?;
         Ok((written.prompt, written.tokens, written.adapted))
     }
@@ -370,7 +384,8 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::prompt`].
-    pub fn with_calls(&self, calls: &[ToolCall]) -> Result<(Vec<Token>, Vec<Token>)> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn with_calls(&self, calls: &[ToolCall]) -> Result<(Vec<Token>, Vec<Token>)> {
         let request = self.request()?;
         let written = self.prompts.write(&*self.engine, &request)?;
         let text = self.prompts.writer.written_calls(&request, &written, calls);
@@ -391,8 +406,8 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Template`] when the chat template fails, [`ErrorKind::Tools`] when no arguments fit a tool that has to
     /// be called, and what [`Session::respond`] finds in a grammar.
-    #[doc(hidden)]
-    pub fn check(&mut self) -> Result<()> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn check(&mut self) -> Result<()> {
         self.check_prompt()?;
         let request = AnswerRequest::new(Arc::clone(&self.messages), self.shown_tools(), self.options.clone());
         let Session { compiling, engine, prompts, .. } = self;
@@ -404,7 +419,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Template`] when the chat template fails.
-    pub fn check_prompt(&mut self) -> Result<()> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn check_prompt(&mut self) -> Result<()> {
         let request = self.request();
         let tools = self.shown_tools();
         let Session { compiling, engine, prompts, options, .. } = self;
@@ -421,7 +437,8 @@ impl Session {
 
     /// Continues with another engine of the same model: for example one that has its weights, after one that has only the
     /// vocabulary.
-    pub fn swap_engine(&mut self, engine: &mut Box<dyn Engine>) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn swap_engine(&mut self, engine: &mut Box<dyn Engine>) {
         std::mem::swap(&mut self.engine, engine);
     }
 
@@ -439,7 +456,8 @@ impl Session {
     }
 
     /// The request for the next answer.
-    pub fn request(&self) -> Result<AnswerRequest> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn request(&self) -> Result<AnswerRequest> {
         check_asked(&self.messages)?;
         Ok(AnswerRequest::new(Arc::clone(&self.messages), self.shown_tools(), self.options.clone()))
     }
@@ -497,7 +515,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the file cannot be written.
-    pub fn record(&mut self, path: impl AsRef<Path>) -> Result<()> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn record(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.options.now.get_or_insert_with(|| Zoned::now().datetime());
         self.recording.recorder = Some(record::recorder(self, path.as_ref())?);
         Ok(())

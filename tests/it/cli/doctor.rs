@@ -71,7 +71,7 @@ fn the_doctor_reports_broken_settings_and_goes_on() {
     std::fs::write(config.join("models.toml"), "[[model]]\nnam = 1\n").unwrap();
     let report = report(callwright(home.path()).arg("doctor"), 2);
     assert_eq!(
-        command_for(&report, "did you mean \"threads\"?"),
+        command_for(&report, "did you mean `threads`?"),
         Some(&*format!("edit {}", config.join("config.toml").display()))
     );
     assert_eq!(

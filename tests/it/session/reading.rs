@@ -292,7 +292,7 @@ fn a_damaged_tag_makes_the_call_invalid() {
 
 #[test]
 fn a_call_that_does_not_fit_is_invalid_and_says_why() {
-    let forbidden = ParserOptions::default().with(|set| set.forbidden = true);
+    let forbidden = ParserOptions::default().with(|set| set.session.forbidden = true);
     for (options, text, problem) in [
         (None, call(OSLO).replace("get_weather", "get_news"), "there is no tool named \"get_news\""),
         (None, call(r#"{"city": ["Oslo"]}"#), "expected a string"),

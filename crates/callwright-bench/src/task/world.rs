@@ -6,7 +6,7 @@
 use crate::exact::Exact;
 use crate::suite::{short, to_value, wrong};
 use crate::task::{Checks, Wanted};
-use callwright::error::{Error, Result, nearest};
+use callwright::error::{Error, Result};
 use callwright::text_file;
 use callwright::tool::{Effect, Tool, Tools};
 use minijinja::{Environment, UndefinedBehavior, context};
@@ -225,10 +225,7 @@ impl World {
 }
 
 fn hinted<'n>(error: Error, name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Error {
-    match nearest(name, known.clone()) {
-        Some(near) => error.hint(format!("did you mean {near:?}?")),
-        None => error.hint(format!("there are {}", known.collect::<Vec<_>>().join(", "))),
-    }
+    error.suggest(name, known.clone(), &format!("there are {}", known.collect::<Vec<_>>().join(", ")))
 }
 
 /// The texts in a value.

@@ -358,7 +358,7 @@ fn a_failed_task_is_repeated_without_a_model() {
     let page = html(&Summary::new(&RunDirectory::open(&path).unwrap()).unwrap()).unwrap();
     assert!(page.contains(r#"/doors/back is \"open\"; expected \"locked\""#), "the report has the difference");
     let error = repeated("on").unwrap_err().to_string();
-    assert!(error.contains("has no answer to \"on\"") && error.contains("did you mean \"one\"?"), "{error}");
+    assert!(error.contains("has no answer to \"on\"") && error.contains("did you mean `one`?"), "{error}");
 
     // A result and a verdict that are others now.
     let journal = path.join("samples.jsonl");

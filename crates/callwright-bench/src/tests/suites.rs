@@ -61,7 +61,7 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
         (r#"{"prompt": "x", "expected": "any"}"#, "\"any\" call is expected, and the case has no tools"),
         (
             r#"{"prompt": "x", "expects": []}"#,
-            "the case has the unknown key \"expects\"\nhint: did you mean \"expected\"?",
+            "the case has the unknown key \"expects\"\nhint: did you mean `expected`?",
         ),
         (r#"{"id": 5, "prompt": "x", "expected": []}"#, "\"id\" is 5; expected a string"),
         (
@@ -98,7 +98,7 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
         ("{}", "an expected call has no \"name\""),
         (
             r#"{"name": "g"}"#,
-            "the expected call is of \"g\", which is none of the case's tools\nhint: did you mean \"f\"?",
+            "the expected call is of \"g\", which is none of the case's tools\nhint: did you mean `f`?",
         ),
         (r#"{"name": "f", "args": {}}"#, "an expected call has the unknown key \"args\""),
         (r#"{"name": "f", "arguments": [1]}"#, "\"arguments\" of f is [1]; expected an object"),
@@ -149,7 +149,7 @@ fn what_is_no_suite_says_what_one_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display();
     assert!(open(&format!("bfcl:{path}")).to_string().contains("there are no cases of BFCL (BFCL_v4_*.json)"));
-    assert!(open(&format!("bfcl:{path}:paralell")).to_string().contains("did you mean parallel?"));
+    assert!(open(&format!("bfcl:{path}:paralell")).to_string().contains("did you mean `parallel`?"));
     assert!(open(&format!("bfcl:{path}:java")).to_string().contains("the categories are simple_python"));
 }
 

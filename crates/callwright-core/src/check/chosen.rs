@@ -11,12 +11,13 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// The format that a template is checked with, and how it is used.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct Chosen {
+    /// The format, if there is one.
     pub format: Option<Format>,
     /// The format's tool section, where it is an overlay of the template.
     pub section: Option<ChatTemplate>,
+    /// The template's variables with which it writes the format itself.
     pub variables: Map<String, Value>,
     /// The format that the template writes, inferred where none is declared.
     pub inferred: Option<Arc<Inference>>,

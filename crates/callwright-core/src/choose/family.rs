@@ -101,7 +101,6 @@ fn is_special(text: &str) -> bool {
 }
 
 /// The special tokens in the markers of calls.
-#[doc(hidden)]
 pub fn special_tokens(format: &Format) -> Vec<String> {
     let around = format.section.iter().flat_map(|section| [&section.start, &section.end]);
     let markers = around.chain(&format.start).chain(&format.end).filter_map(|marker| marker.text());

@@ -36,13 +36,9 @@ pub(super) fn format(name: &str) -> Result<Format> {
         return Format::from_file(name);
     }
     let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
-    Err(match nearest(name, Format::names()) {
-        Some(meant) => error.hint(format!("did you mean `{meant}`?")),
-        None => {
-            let names: Vec<&str> = Format::names().collect();
-            error.hint(format!("give a file that declares one, or a built-in one: {}", names.join(", ")))
-        }
-    })
+    let names: Vec<&str> = Format::names().collect();
+    let otherwise = format!("give a file that declares one, or a built-in one: {}", names.join(", "));
+    Err(error.suggest(name, names, &otherwise))
 }
 
 /// Returns whether this can only be the name of something built in.

@@ -39,7 +39,6 @@ impl Builtin {
     }
 
     /// The format in a list of formats, with a call in it.
-    #[doc(hidden)]
     pub fn to_json(&self) -> Value {
         let format = self.format();
         let text = |marker: &Option<Marker>| marker.as_ref().and_then(Marker::text).map(str::to_owned);
@@ -56,7 +55,6 @@ impl Builtin {
 
 impl Payload {
     /// The kind of payload, in words.
-    #[doc(hidden)]
     pub fn kind(&self) -> &'static str {
         match self {
             Payload::Json(json) if json.array => "json, list",
@@ -71,8 +69,8 @@ impl Payload {
 
 impl Format {
     /// A call in the format.
-    #[doc(hidden)]
-    pub fn sample(&self) -> String {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn sample(&self) -> String {
         let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
         let (id, name) = (Some("call00001".to_owned()), "get_weather".to_owned());
         self.write_calls(&[ToolCall { id, name, arguments: Arguments::Object(arguments) }])

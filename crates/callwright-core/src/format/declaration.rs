@@ -7,7 +7,7 @@ use super::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, UNNAMED, history,
     typed,
 };
-use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::error::{Error, ErrorKind, Location, Result};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -128,7 +128,7 @@ impl Reader<'_> {
             "tagged" => "argument",
             _ => {
                 let error = self.error(span, ErrorKind::Format, format!("unknown payload kind {kind:?}"));
-                return Err(error.hint(suggest(kind, &PAYLOADS)));
+                return Err(suggest(error, kind, &PAYLOADS));
             }
         };
         for table in ["keys", "call", "argument"] {
@@ -393,7 +393,7 @@ impl Reader<'_> {
     fn parts(&self, text: &str, span: Range<usize>, key: &str, known: &[&str], needed: &str) -> Result<()> {
         if let Some(part) = history::parts(text).find(|part| !known.contains(part)) {
             let error = self.error(span, ErrorKind::Format, format!("`{key}` has no part {{{part}}}"));
-            return Err(error.hint(suggest(part, known)));
+            return Err(suggest(error, part, known));
         }
         if !needed.is_empty() && !history::parts(text).any(|part| part == needed) {
             return Err(self.error(span, ErrorKind::Format, format!("`{key}` lacks the part {{{needed}}}")));
@@ -445,16 +445,15 @@ impl Reader<'_> {
             Some(key) => {
                 let error =
                     self.error(key.span(), ErrorKind::Format, format!("{place} has no key `{}`", key.get_ref()));
-                Err(error.hint(suggest(key.get_ref(), known)))
+                Err(suggest(error, key.get_ref(), known))
             }
         }
     }
 }
 
-fn suggest(word: &str, known: &[&str]) -> String {
-    match nearest(word, known.iter().copied()) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None if known.is_empty() => "it takes no parts in braces".to_owned(),
-        None => format!("known: {}", known.join(", ")),
+fn suggest(error: Error, word: &str, known: &[&str]) -> Error {
+    match known {
+        [] => error.hint("it takes no parts in braces"),
+        known => error.suggest(word, known.iter().copied(), &format!("known: {}", known.join(", "))),
     }
 }

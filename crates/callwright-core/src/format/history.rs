@@ -29,7 +29,6 @@ impl Default for History {
 
 impl History {
     /// The markup around a result. It is reserved, because a tool that wrote it could fake other results.
-    #[doc(hidden)]
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         let literal = self.result.split('{').enumerate().map(|(index, part)| match part.split_once('}') {
             Some((_, after)) if index > 0 => after,
@@ -94,7 +93,6 @@ impl Declaration {
     ///
     /// It ends inside text that models learn as one token (the marker's line, or the name). If a model must continue
     /// after a space or a quote that it never saw as a separate token, its output degrades.
-    #[doc(hidden)]
     pub fn opening(&self, tool: Option<&str>) -> String {
         let section = self.section.as_ref().and_then(|section| section.start.text()).unwrap_or_default();
         let bracket = match &self.payload {

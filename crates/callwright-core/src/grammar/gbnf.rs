@@ -8,8 +8,7 @@
 mod units;
 
 use super::rules::literal;
-use crate::error::{Error, ErrorKind, Location, Result};
-use crate::json::caret;
+use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use units::{Parts, Unit, Units};
 
@@ -55,10 +54,7 @@ pub(super) fn to_lark(text: &str) -> Result<String> {
             if !numbers.contains_key(name) {
                 let known = rules.iter().map(|rule| rule.name.as_str());
                 let error = error(text, at, format!("there is no rule {name:?}"));
-                return Err(match crate::error::nearest(name, known) {
-                    Some(near) => error.hint(format!("did you mean {near:?}?")),
-                    None => error,
-                });
+                return Err(error.suggest(name, known, ""));
             }
         }
     }
@@ -103,10 +99,7 @@ pub(super) fn to_lark(text: &str) -> Result<String> {
 }
 
 fn error(text: &str, at: usize, message: impl Into<String>) -> Error {
-    let location = Location::of_offset(text, at);
-    let (line, column) = (location.line.unwrap_or(1), location.column.unwrap_or(1));
-    let shown = text.lines().nth(line - 1).unwrap_or_default();
-    Error::new(ErrorKind::Syntax, message).at(location).excerpt(caret(shown, line, column - 1))
+    Error::new(ErrorKind::Syntax, message).marked(text, at..at)
 }
 
 /// The rules that a body refers to.

@@ -336,7 +336,8 @@ impl Format {
     ///
     /// # Errors
     /// Those of [`Format::grammar`] and [`json_grammar`].
-    pub fn calls_or_json(&self, tools: &[&Tool], max_calls: Option<usize>, schema: &Value) -> Result<Grammar> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn calls_or_json(&self, tools: &[&Tool], max_calls: Option<usize>, schema: &Value) -> Result<Grammar> {
         let (json, unenforced) = prepared(schema, false)?;
         let scope = Scope { begins: Begins::Answer, max_calls, only_calls: true };
         let (grammar, mut all) = self.within_limits(tools, &Effort::Checked, move |builder, tools| {

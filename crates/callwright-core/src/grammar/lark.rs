@@ -2,8 +2,7 @@
 
 use super::budget;
 use super::limits::{self, LIMITS};
-use crate::error::{Error, ErrorKind, Location, Result};
-use crate::json::caret;
+use crate::error::{Error, ErrorKind, Location, Result, carets};
 use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::toktrie::TokEnv;
 use std::collections::HashMap;
@@ -148,7 +147,7 @@ fn refused(text: &str, complaint: &str) -> Error {
     let shown = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
     let before = column.saturating_sub(1).min(shown.chars().count());
     let location = Location { file: None, line: Some(line), column: Some(before + 1) };
-    error.at(location).excerpt(caret(shown, line, before))
+    error.at(location).excerpt(carets(shown, line, before, 1))
 }
 
 /// Splits `at 1(8): unknown name` into line, column and message.

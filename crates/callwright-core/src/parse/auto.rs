@@ -184,10 +184,10 @@ impl AutoParser {
             emit(Event::Text { delta: message.content.clone() });
         }
         let options = self.options;
-        let taken = options.taken_ids.into_iter().collect();
-        let mut calls = Calls::new(self.tools, options.repair, options.first_call, taken);
+        let taken = options.session.taken_ids.into_iter().collect();
+        let mut calls = Calls::new(self.tools, options.repair, options.session.earlier_calls + 1, taken);
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
-        (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
+        (calls.forbidden, calls.any_number) = (options.session.forbidden, options.session.any_number);
         let machinery = self.parser.machinery;
         for call in &message.tool_calls {
             let text = call.arguments.to_text();

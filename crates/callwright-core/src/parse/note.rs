@@ -66,14 +66,12 @@ pub struct Note {
 
 impl Note {
     /// A note that is about no call.
-    #[doc(hidden)]
     pub fn plain(kind: NoteKind, message: String) -> Note {
         Note { kind, call: None, repair: None, message }
     }
 }
 
 /// Returns all that is worth knowing about a parsed answer.
-#[doc(hidden)]
 pub fn notes(parsed: &Parsed) -> Vec<Note> {
     let repairs = parsed.repairs.iter().map(|repair| Note {
         repair: Some(repair.clone()),

@@ -27,23 +27,30 @@ pub struct ParserOptions {
     pub coerce: bool,
     /// Whether repairs include a tool's name in different case or with different separators.
     pub normalize_names: bool,
-    /// The number of the first call, for new ids: `call00001` for 1.
-    pub first_call: usize,
-    /// Ids already used in the conversation.
-    pub taken_ids: Vec<String>,
     /// The part of the answer that is in the prompt, such as an opened `<think>` or the beginning of an answer to
     /// continue; the header of the assistant's turn may precede it. Reasoning, a section or a call that it leaves open
     /// is open when the model's text begins, and its text counts as the model's.
     pub prompt_tail: String,
     /// Where reasoning goes.
     pub reasoning: ReasoningOutput,
+    /// What to do with calls in another form than the format's, such as JSON in a code fence.
+    pub other_forms: OtherForms,
+    /// What a session knows of the conversation and the grammar.
+    pub session: SessionFacts,
+}
+
+/// What a session knows of the conversation and the grammar.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFacts {
+    /// The number of earlier calls, for new ids: `call00001` after none.
+    pub earlier_calls: usize,
+    /// Ids already used in the conversation.
+    pub taken_ids: Vec<String>,
     /// Whether calls are forbidden: each call is then invalid.
     pub forbidden: bool,
     /// Whether a call with an integer beyond 64 bits is valid. The finished call cannot hold it exactly; the deltas
     /// have it as written.
     pub any_number: bool,
-    /// What to do with calls in another form than the format's, such as JSON in a code fence.
-    pub other_forms: OtherForms,
     /// Tool results and documents of the conversation. A call in another form is a quotation if one of them has it.
     pub sources: Vec<String>,
     /// Whether every call is meant, because a grammar makes the model call.
@@ -61,11 +68,12 @@ impl ParserOptions {
         self
     }
 
-    /// These options for an answer to this conversation: sets [`ParserOptions::sources`].
+    /// These options for an answer to this conversation: sets [`SessionFacts::sources`].
     #[must_use]
-    pub fn answering(mut self, messages: &[Message]) -> Self {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn answering(mut self, messages: &[Message]) -> Self {
         let results = messages.iter().filter(|message| message.role == Role::Tool);
-        self.sources.extend(results.map(|message| message.content.clone()).filter(|text| !text.is_empty()));
+        self.session.sources.extend(results.map(|message| message.content.clone()).filter(|text| !text.is_empty()));
         self
     }
 }
@@ -76,16 +84,10 @@ impl Default for ParserOptions {
             repair: true,
             coerce: true,
             normalize_names: true,
-            first_call: 1,
-            taken_ids: Vec::new(),
             prompt_tail: String::new(),
             reasoning: ReasoningOutput::Separate,
-            forbidden: false,
-            any_number: false,
             other_forms: OtherForms::default(),
-            sources: Vec::new(),
-            trusted: false,
-            constrained: false,
+            session: SessionFacts::default(),
         }
     }
 }
@@ -212,8 +214,8 @@ pub struct Parsed {
 
 impl Parsed {
     /// Drops the calls after the first `most` that name a tool, and their repairs and diagnostics.
-    #[doc(hidden)]
-    pub fn keep_calls(&mut self, most: usize) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn keep_calls(&mut self, most: usize) {
         let mut named = self.calls.iter().enumerate().filter(|(_, call)| !call.name.is_empty());
         if let Some((last, call)) = most.checked_sub(1).and_then(|last| named.nth(last))
             && last + 1 < self.calls.len()
@@ -225,7 +227,7 @@ impl Parsed {
         }
     }
 
-    /// The message as JSON. Calls that are not [whole](ParsedCall::is_whole) are separate, as in [`message_to_json`].
+    /// The message as JSON. Calls that are not [whole](ParsedCall::is_whole) are in `invalid_tool_calls`.
     pub fn to_json(&self) -> Value {
         message_to_json(&self.message(), &self.calls)
     }

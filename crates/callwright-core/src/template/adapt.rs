@@ -70,8 +70,8 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// Those of [`ChatTemplate::render`] for the original conversation, if no adaptation helps.
-    #[doc(hidden)]
-    pub fn render_adapted(&self, request: &RenderRequest<'_>, places: &[usize]) -> Result<Adapted> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn render_adapted(&self, request: &RenderRequest<'_>, places: &[usize]) -> Result<Adapted> {
         let place = |index: usize| places.get(index).copied().unwrap_or(index);
         let mut first = None;
         let is_ordered = |messages: &[Message]| are_in_call_order(messages) || self.writes_ids(request);
@@ -141,8 +141,8 @@ impl ChatTemplate {
     }
 
     /// Returns whether the template writes calls, but only one per turn.
-    #[doc(hidden)]
-    pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
         *self.one_call.get_or_init(|| {
             let messages = two_calls().into_iter().enumerate();
             let placed: Vec<Placed> = messages.map(|(at, message)| Placed::new(at, message)).collect();

@@ -11,10 +11,12 @@ const PLAIN: &str = include_str!("../../templates/plain.jinja");
 
 impl ChatTemplate {
     /// The names of the built-in chat templates.
-    pub const BUILTIN: [&str; 2] = ["chatml", "plain"];
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) const BUILTIN: [&str; 2] = ["chatml", "plain"];
 
     /// The built-in chat template of that name.
-    pub fn builtin(name: &str) -> Option<Result<ChatTemplate>> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn builtin(name: &str) -> Option<Result<ChatTemplate>> {
         match name {
             "chatml" => Some(ChatTemplate::new("templates/chatml.jinja", CHATML)),
             "plain" => Some(ChatTemplate::new("templates/plain.jinja", PLAIN)),
@@ -78,7 +80,6 @@ impl ChatTemplates {
     }
 
     /// Like [`ChatTemplates::choose`], by value.
-    #[doc(hidden)]
     pub fn into_chosen(mut self, tools: bool) -> Arc<ChatTemplate> {
         match self.named.iter().position(|(name, _)| tools && name == "tool_use") {
             Some(index) => self.named.swap_remove(index).1,
@@ -97,7 +98,6 @@ impl ChatTemplates {
     }
 
     /// Returns whether the model has no template and the built-in one is used; the user should know.
-    #[doc(hidden)]
     pub fn is_built_in(&self) -> bool {
         self.built_in
     }

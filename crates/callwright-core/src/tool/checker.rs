@@ -124,7 +124,6 @@ pub(super) fn is_pattern(text: &str) -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Tools`] if the schema is invalid.
-#[doc(hidden)]
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
     let read = Schema::read(schema);
     if let Some(why) = read.multiplies() {

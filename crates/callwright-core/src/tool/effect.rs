@@ -20,7 +20,8 @@ pub enum Effect {
 
 impl Effect {
     /// The effects, in the order of what they change.
-    pub const ALL: [Effect; 3] = [Effect::Read, Effect::Write, Effect::Destructive];
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) const ALL: [Effect; 3] = [Effect::Read, Effect::Write, Effect::Destructive];
 
     /// Returns the word that files use.
     pub fn as_str(self) -> &'static str {
@@ -32,7 +33,8 @@ impl Effect {
     }
 
     /// Returns the effect of a word.
-    pub fn from_word(word: &str) -> Option<Effect> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn from_word(word: &str) -> Option<Effect> {
         Effect::ALL.into_iter().find(|effect| effect.as_str() == word)
     }
 }
@@ -82,7 +84,8 @@ pub struct Policy {
 
 impl Policy {
     /// Creates the policy of a tool whose definition says its effect.
-    pub fn new(effect: Effect) -> Policy {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn new(effect: Effect) -> Policy {
         Policy { effect, source: EffectSource::Definition, ..Policy::default() }
     }
 

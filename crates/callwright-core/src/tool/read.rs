@@ -1,11 +1,12 @@
 //! Tools files: JSON in the common shapes, and TOML.
 
 use super::notice::Notices;
-use super::{Change, Effect, Exec, Output, Policy, Tool, Tools, relax, shape};
-use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use super::{Change, Effect, Policy, Tool, Tools, relax, shape};
+use crate::error::{Error, ErrorKind, Location, Result};
 use crate::{json, text_file};
 use serde_json::{Map, Value};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -27,6 +28,44 @@ const TOOL_KEYS: [&str; 13] = [
 
 /// The place of "command": the keys after it are for a tool that has one.
 const COMMAND: usize = 6;
+
+/// How to run a tool; only in TOML files.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Exec {
+    /// Program and arguments; no shell is involved.
+    pub command: Vec<String>,
+    /// Timeout in seconds.
+    pub timeout_s: Option<f64>,
+    /// Bytes of output to keep.
+    pub max_output_bytes: Option<usize>,
+    /// Environment variables: with a value, or inherited from this process.
+    pub env: Vec<(String, Option<String>)>,
+    /// The working directory.
+    pub cwd: Option<PathBuf>,
+    /// Whether to ask a person first.
+    pub confirm: bool,
+    /// The kind of its output.
+    pub output: Output,
+}
+
+impl Exec {
+    /// The timeout, if there is one.
+    pub fn timeout(&self) -> Option<Duration> {
+        // Clamped to about 30 years, so that `Instant + timeout` cannot overflow.
+        self.timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(1e9)).ok())
+    }
+}
+
+/// The kind of a tool's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Output {
+    /// Any text.
+    #[default]
+    Text,
+    /// JSON; anything else is an error of the tool.
+    Json,
+}
 
 impl Tools {
     /// Reads a tools file: `.json` or `.toml`, else by content.
@@ -309,10 +348,7 @@ impl Toml<'_> {
             if !known.contains(&name) {
                 let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
                 let error = self.error(key.span().start, format!("{place}unknown key {name:?}"), ErrorKind::Tools);
-                return Err(match nearest(name, known.iter().copied()) {
-                    Some(near) => error.hint(format!("did you mean {near:?}?")),
-                    None => error.hint(format!("known keys: {}", known.join(", "))),
-                });
+                return Err(error.suggest(name, known.iter().copied(), &format!("known keys: {}", known.join(", "))));
             }
         }
         Ok(())
@@ -324,14 +360,7 @@ impl Toml<'_> {
     }
 
     fn error(&self, offset: usize, message: String, kind: ErrorKind) -> Error {
-        let location = Location::of_offset(self.text, offset);
-        let line = location.line.unwrap_or(1);
-        let excerpt = json::caret(
-            self.text.lines().nth(line - 1).unwrap_or(""),
-            line,
-            location.column.unwrap_or(1).saturating_sub(1),
-        );
-        Error::new(kind, message).at(location).excerpt(excerpt)
+        Error::new(kind, message).marked(self.text, offset..offset)
     }
 }
 

@@ -821,8 +821,8 @@ fn aliases_never_change_a_call_with_canonical_keys() {
 #[test]
 fn ids_continue_from_the_conversation_and_are_unique() {
     let options = ParserOptions::default().with(|set| {
-        set.first_call = 7;
-        set.taken_ids = vec!["call00008".into()];
+        set.session.earlier_calls = 6;
+        set.session.taken_ids = vec!["call00008".into()];
     });
     let mut parser = Parser::new(delimited(), None, options).unwrap();
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"}\n### TOOL_CALL_END ###\n";

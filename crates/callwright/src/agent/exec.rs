@@ -36,13 +36,17 @@
 mod builtin;
 mod command;
 mod function;
-#[cfg(feature = "unstable")]
-pub mod remote;
-#[cfg(not(feature = "unstable"))]
-pub(crate) mod remote;
 
-pub use crate::groups::kill_running;
-pub use builtin::BUILTIN;
+/// Public with the feature `unstable`.
+#[path = "exec"]
+mod unstable {
+    pub mod remote;
+}
+
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use self::{builtin::BUILTIN, unstable::*};
+#[cfg_attr(feature = "unstable", visibility::make(pub))]
+pub(crate) use crate::groups::kill_running;
 pub use function::Function;
 
 use crate::message::{Arguments, ToolCall};
@@ -216,7 +220,8 @@ impl Executor {
     }
 
     /// Returns the tools as they are now, where a server has changed its own.
-    pub fn changed_tools(&self, tools: &Tools) -> Option<Tools> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn changed_tools(&self, tools: &Tools) -> Option<Tools> {
         self.remote.as_ref()?.look(0, tools).tools
     }
 
@@ -226,7 +231,8 @@ impl Executor {
     }
 
     /// The program that a tool is run by, where its path says where that is.
-    pub fn program(&self, tool: &Tool) -> Option<PathBuf> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn program(&self, tool: &Tool) -> Option<PathBuf> {
         let replaced = self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name);
         let exec = tool.exec.as_ref().filter(|_| !replaced)?;
         command::path(exec)
@@ -259,7 +265,13 @@ impl Executor {
     }
 
     /// Decides whether a call may be executed, and says why it needs approval, if it does. `doubt` is a reason in its text.
-    pub fn approval(&self, tools: &Tools, call: &ToolCall, doubt: Option<&'static str>) -> (Approval, &'static str) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn approval(
+        &self,
+        tools: &Tools,
+        call: &ToolCall,
+        doubt: Option<&'static str>,
+    ) -> (Approval, &'static str) {
         let Some(tool) = tools.get(&call.name) else { return (Approval::Assumed, "") };
         // What is not run changes nothing, and a recording has the decision in its results.
         if self.recorded.is_some() || !self.executes(tool) {
@@ -294,7 +306,8 @@ impl Executor {
     }
 
     /// Executes the calls that have no refusal, as [`Executor::run`] does.
-    pub fn run_approved(
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn run_approved(
         &self,
         tools: &Tools,
         calls: &[ToolCall],

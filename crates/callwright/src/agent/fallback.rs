@@ -109,7 +109,7 @@ fn family(model: &str) -> String {
 
 /// A cache of values that are expensive to make, within a budget: the one used longest ago is dropped first.
 #[derive(Debug)]
-pub(super) struct Warm<T> {
+pub(in crate::agent) struct Warm<T> {
     budget: u64,
     /// Used longest ago first.
     kept: Vec<(String, u64, T)>,
@@ -117,7 +117,7 @@ pub(super) struct Warm<T> {
 
 impl<T> Warm<T> {
     /// An empty cache of `budget` bytes.
-    pub(super) fn new(budget: u64) -> Warm<T> {
+    pub(in crate::agent) fn new(budget: u64) -> Warm<T> {
         Warm { budget, kept: Vec::new() }
     }
 
@@ -140,7 +140,7 @@ impl<T> Warm<T> {
     }
 
     /// Drops what is over the budget.
-    pub(super) fn rest(&mut self) {
+    pub(in crate::agent) fn rest(&mut self) {
         self.release(self.budget);
     }
 
@@ -157,7 +157,7 @@ impl<T> Warm<T> {
 }
 
 /// Writes a file as a whole or not at all.
-pub(super) fn write(path: &Path, value: &serde_json::Value) -> Result<()> {
+pub(in crate::agent) fn write(path: &Path, value: &serde_json::Value) -> Result<()> {
     let failed = |error: std::io::Error| Error::io("write", path, &error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;

@@ -2,8 +2,8 @@
 //!
 //! It has the format of a recording, with other entries and without tokens; a recording has these entries, too.
 
-use super::record::Entry;
-use super::turn::Status;
+use crate::agent::record::Entry;
+use crate::agent::turn::Status;
 use crate::engine::scripted::{Recorder, read_lines};
 use crate::error::Location;
 use crate::message::{Conversation, Message, Role, ToolCall, messages_to_json};
@@ -131,7 +131,8 @@ impl Open {
 
 impl Session {
     /// Writes into recordings and journals how the program was started, so that a run can go on.
-    pub fn record_invocation(&mut self, invocation: Option<Invocation>) {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn record_invocation(&mut self, invocation: Option<Invocation>) {
         self.recording.invocation = invocation;
     }
 
@@ -139,7 +140,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the file cannot be written.
-    pub fn journal(&mut self, path: &Path) -> Result<()> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn journal(&mut self, path: &Path) -> Result<()> {
         let mut request = serde_json::Map::new();
         request.insert("messages".to_owned(), messages_to_json(&self.messages));
         request.insert("tools".to_owned(), self.tools.to_json_with_policies());
@@ -153,7 +155,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when the file cannot be written.
-    pub fn journal_on(&mut self, path: &Path, unjoined: &[Message]) -> Result<()> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn journal_on(&mut self, path: &Path, unjoined: &[Message]) -> Result<()> {
         self.recording.journal = Some(Recorder::append(path)?);
         if unjoined.is_empty() {
             return Ok(());

@@ -130,7 +130,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::Replay`] with the line when the file is no recording.
-    pub fn replay(path: impl AsRef<Path>) -> Result<Session> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn replay(path: impl AsRef<Path>) -> Result<Session> {
         Ok(Session::replay_run(path)?.0)
     }
 
@@ -139,7 +140,8 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::replay`].
-    pub fn replay_run(path: impl AsRef<Path>) -> Result<(Session, Option<Agent>)> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn replay_run(path: impl AsRef<Path>) -> Result<(Session, Option<Agent>)> {
         replay(path.as_ref())
     }
 }

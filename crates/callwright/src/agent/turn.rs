@@ -13,9 +13,9 @@
 //! says no) is not the model's, and no model could do better. The model learns that once; if it calls the tool again
 //! and that fails in the same way, the call is given up.
 
-use super::call::{CallOutcome, CallState};
+use crate::agent::call::{CallOutcome, CallState};
 use crate::session::FinishReason;
-pub use crate::session::{Fault, Reason, Status};
+pub use crate::session::outcome::{Fault, Reason, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -196,12 +196,12 @@ impl Turn {
         &self.calls
     }
 
-    pub(super) fn call_mut(&mut self, index: usize) -> Option<&mut CallState> {
+    pub(in crate::agent) fn call_mut(&mut self, index: usize) -> Option<&mut CallState> {
         self.calls.get_mut(index)
     }
 
     /// Takes the calls of the last answer, which joins the conversation.
-    pub(super) fn take_calls(&mut self) -> Vec<CallState> {
+    pub(in crate::agent) fn take_calls(&mut self) -> Vec<CallState> {
         std::mem::take(&mut self.calls)
     }
 

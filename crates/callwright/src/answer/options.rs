@@ -45,7 +45,8 @@ pub enum ToolChoice {
 
 impl ToolChoice {
     /// Returns `auto`, `none`, `required`, or the tool's name.
-    pub fn name(&self) -> &str {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn name(&self) -> &str {
         match self {
             ToolChoice::Auto => "auto",
             ToolChoice::None => "none",
@@ -58,7 +59,8 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when there is no such tool, or none at all to be required.
-    pub fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
         match name {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),
@@ -77,7 +79,8 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when it is none of these, or names no tool.
-    pub fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
         if let Some(allowed) = allowed_tools(choice) {
             return match allowed.get("mode") {
                 None | Some(Value::Null) => Ok(ToolChoice::Auto),
@@ -102,7 +105,8 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when one of them is none of the tools, or there is no list.
-    pub fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
         let Some(allowed) = allowed_tools(choice) else { return Ok(None) };
         let listed = allowed.get("tools").and_then(Value::as_array).filter(|list| !list.is_empty());
         let name = |tool: &Value| match tool.get("function").unwrap_or(tool).get("name") {
@@ -178,7 +182,7 @@ pub struct Options {
     /// Whether the prompt then also has the tool `find_tools`, which brings in others. A [run](crate::Session::run) executes
     /// its calls; otherwise [`Session::find_tools`](crate::Session::find_tools) has their results.
     pub find_tools: bool,
-    /// Where the model decides whether to call, the least [probability](super::CallProbability) of a call at which the answer
+    /// Where the model decides whether to call, the least probability of a call at which the answer
     /// has to be one, from 0 to 1. It applies to an answer to the user: after a tool's result the model is left alone.
     pub call_threshold: Option<f64>,
     /// Likewise, the probability of a call below which the answer has none.

@@ -230,7 +230,7 @@ impl ScriptedEngine {
     /// The token that ends a turn has the text [`ModelInfo::eos`].
     ///
     /// ```
-    /// use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
+    /// use callwright::{ScriptedEngine, model::ModelInfo};
     /// let engine = ScriptedEngine::from_texts(ModelInfo { context_train: 4096, ..Default::default() }, ["Hello."]);
     /// ```
     pub fn from_texts<'a>(info: ModelInfo, texts: impl IntoIterator<Item = &'a str>) -> ScriptedEngine {

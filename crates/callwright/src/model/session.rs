@@ -30,7 +30,7 @@ impl SessionBuilder {
         self
     }
 
-    /// An engine in place of a model's name: a scripted one, or one of [`Model::engine`].
+    /// An engine in place of a model's name: a scripted one, or one of a model.
     pub fn engine(mut self, engine: impl Engine + 'static) -> SessionBuilder {
         self.engine = Some(Box::new(engine));
         self
@@ -69,7 +69,7 @@ impl SessionBuilder {
     /// Opens the model and starts the conversation.
     ///
     /// # Errors
-    /// Those of [`Model::open`], [`Session::new`] and [`Session::set_messages`].
+    /// Those of [`Model::open`], of the template and the format, and [`Session::set_messages`].
     pub fn build(self) -> Result<Session> {
         let mut session = match self.engine {
             Some(engine) => Session::new(engine, self.template, self.format)?,

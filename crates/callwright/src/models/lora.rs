@@ -20,7 +20,8 @@ impl LoraAdapter {
     }
 
     /// `FILE` or `FILE:SCALE`; `place` says where a file is.
-    pub fn parse(text: &str, place: impl Fn(&str) -> PathBuf) -> Result<LoraAdapter, String> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn parse(text: &str, place: impl Fn(&str) -> PathBuf) -> Result<LoraAdapter, String> {
         let whole = LoraAdapter::new(place(text));
         let Some((file, scale)) = text.rsplit_once(':').filter(|_| !whole.file.exists()) else { return Ok(whole) };
         let adapter = LoraAdapter::new(place(file));

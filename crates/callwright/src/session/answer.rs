@@ -26,7 +26,8 @@ use std::sync::Arc;
 
 impl Session {
     /// Generates and parses one answer; the conversation stays as it is.
-    pub fn answer(&mut self, request: &AnswerRequest, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn answer(&mut self, request: &AnswerRequest, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
         let mut request = request.clone();
         let (written, context) = self.write(&mut request, on_event)?;
         let adapted: Vec<String> =
@@ -190,8 +191,8 @@ impl Session {
     }
 
     /// Returns what reads an answer while it is generated.
-    #[doc(hidden)]
-    pub fn reader<'a>(
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn reader<'a>(
         &self,
         request: &'a AnswerRequest,
         prompt_tail: &str,
@@ -202,8 +203,8 @@ impl Session {
         // Also tools that are not in the prompt: a call of one still has to fit it.
         let tools = (!request.tools.is_empty()).then(|| Arc::clone(&request.tools));
         let parses = parser_options(options, &request.messages, &request.tools, prompt_tail).with(|set| {
-            set.first_call += request.dropped.len();
-            set.taken_ids.extend(request.dropped.iter().cloned());
+            set.session.earlier_calls += request.dropped.len();
+            set.session.taken_ids.extend(request.dropped.iter().cloned());
         });
         let parser = Parser::new(self.format(), tools, parses)?;
         let text_after_calls = options.text_after_calls || self.format().text_after_calls;
@@ -230,7 +231,8 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::respond`].
-    pub fn call_probability(&mut self) -> Result<Option<CallProbability>> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn call_probability(&mut self) -> Result<Option<CallProbability>> {
         let mut request = self.request()?;
         let Session { prompts, engine, recording, compiling, deciding, tools, .. } = self;
         let (written, _) = prompts.fit(&**engine, recording, &mut request, tools)?;
@@ -353,15 +355,15 @@ pub fn parser_options(options: &Options, messages: &[Message], tools: &Tools, pr
             set.repair = options.repair;
             set.coerce = options.coerce;
             set.normalize_names = options.normalize_names;
-            set.first_call = taken_ids.len() + 1;
-            set.taken_ids = taken_ids;
+            set.session.earlier_calls = taken_ids.len();
+            set.session.taken_ids = taken_ids;
             set.prompt_tail = prompt_tail.to_owned();
-            set.forbidden = options.tool_choice == ToolChoice::None;
+            set.session.forbidden = options.tool_choice == ToolChoice::None;
             set.other_forms = if only_text { OtherForms::Off } else { options.other_forms };
             // Then the grammar leaves no room for anything but calls.
             let required = matches!(options.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
-            set.constrained = options.constrain != Mode::Off;
-            set.trusted = required && set.constrained;
+            set.session.constrained = options.constrain != Mode::Off;
+            set.session.trusted = required && set.session.constrained;
         })
         .answering(messages)
 }

@@ -8,7 +8,7 @@ use crate::generate::{TokenProbability, Usage};
 use crate::message::Message;
 use crate::parse::ParsedCall;
 use crate::parse::event::Event as ParserEvent;
-pub use crate::parse::{Note, NoteKind};
+pub(crate) use crate::parse::{Note, NoteKind};
 use crate::session::select::SelectedTools;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -200,7 +200,8 @@ pub fn call_hash(call: &ToolCall) -> String {
 
 impl Outcome {
     /// Returns what all models took together, and each of them.
-    pub fn usage(&self) -> Value {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn usage(&self) -> Value {
         let mut total = ModelUsage { model: String::new(), answers: 0, usage: Usage::default() };
         self.models.iter().for_each(|spent| total.add(spent.usage));
         let mut usage = json!(total.usage);

@@ -92,7 +92,7 @@ impl Opening {
     fn is_copy(&self) -> bool {
         let text = String::from_utf8_lossy(&self.text);
         let call = text.find(['{', '[']).map_or(&*text, |at| &text[at..]);
-        Sources::new(&ParserOptions::default().answering(&self.messages).sources).have_text(call)
+        Sources::new(&ParserOptions::default().answering(&self.messages).session.sources).have_text(call)
     }
 
     /// Returns whether the text names a known tool where a call has its name.

@@ -26,7 +26,8 @@ struct Calculation {
 
 impl Executor {
     /// Adds a built-in tool; `None` if there is none of that name. There are `clock` and `calculator`.
-    pub fn builtin(&mut self, name: &str) -> Option<Tool> {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn builtin(&mut self, name: &str) -> Option<Tool> {
         match name {
             "clock" => Some(self.function(name, "The date and time now", |clock: Clock| time(clock.zone.as_deref()))),
             "calculator" => {

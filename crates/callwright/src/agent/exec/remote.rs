@@ -1,6 +1,6 @@
 //! Tools that run in another place: their set may change while a run goes on.
 
-use super::Failure;
+use crate::agent::exec::Failure;
 use crate::session::event::ToolsChange;
 use crate::tool::{Effect, Tools};
 use serde_json::{Map, Value};

@@ -15,7 +15,8 @@ const DRY_LONGEST: usize = 64;
 
 impl Penalties {
     /// Returns whether any penalty is set.
-    pub fn is_active(&self) -> bool {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn is_active(&self) -> bool {
         self.counts() || self.dry_multiplier > 0.0
     }
 
