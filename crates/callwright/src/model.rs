@@ -4,9 +4,9 @@ mod fit;
 mod kind;
 mod session;
 
-pub use crate::engine::{LoadOptions, LoraAdapter, ModelInfo, PromptFolder};
 #[cfg_attr(feature = "unstable", visibility::make(pub))]
 pub(crate) use self::{fit::Sizes, kind::FileKind};
+pub use crate::engine::{LoadOptions, LoraAdapter, ModelInfo, PromptFolder};
 pub use session::SessionBuilder;
 
 use crate::engine::llama::parallel::{Sequences, TurnEnd};

@@ -5,12 +5,11 @@
 //! pairs, which no string can hold, and runs of more than [`PENDING`] bytes of white space).
 //!
 //! The output has a *stable* part, which only closing brackets are needed to complete, and a pending rest (a comma, a
-//! key, half an escape), which a later byte may still change and which is dropped if the text is cut there. Only the
-//! stable part may be shown.
+//! key), which is dropped if the text is cut there. Only the stable part may be shown. Bytes whose meaning a later byte
+//! decides (a word, half an escape) are held as they came, and read once they are whole.
 
 mod escapes;
 mod lane;
-mod number;
 mod output;
 mod python;
 mod state;
@@ -72,8 +71,10 @@ pub(crate) struct Transducer {
     out: Output,
     stack: Vec<u8>,
     state: State,
-    /// Start in the output of the first half of a surrogate pair.
-    surrogate: Option<usize>,
+    /// Bytes whose meaning is not decided. Those of a string before `unit` are whole characters and escapes, and those of a
+    /// number were written.
+    held: Vec<u8>,
+    unit: usize,
     escapes: Escapes,
     repair: bool,
     /// Offset of the current byte.
@@ -102,7 +103,8 @@ impl Transducer {
             out: Output::default(),
             stack: Vec::new(),
             state: State::Value,
-            surrogate: None,
+            held: Vec::new(),
+            unit: 0,
             escapes: Escapes::default(),
             repair,
             at: 0,
@@ -168,11 +170,6 @@ impl Transducer {
     /// Takes the final output, so that it does not accumulate.
     pub(crate) fn take_stable(&mut self) -> String {
         let rest = self.out.text.split_off(self.out.stable);
-        self.out.mark = self.out.mark.saturating_sub(self.out.stable);
-        self.surrogate = self.surrogate.map(|at| at.saturating_sub(self.out.stable));
-        if let Meaning::Held(held) = &mut self.escapes.meaning {
-            held.from = held.from.saturating_sub(self.out.stable);
-        }
         self.out.stable = 0;
         std::mem::replace(&mut self.out.text, rest)
     }
@@ -210,18 +207,32 @@ impl Transducer {
     }
 
     pub(crate) fn in_string(&self) -> bool {
-        self.state.in_string()
+        match self.state {
+            State::String(_) | State::Loose { string: true, .. } => true,
+            State::Opening(_) => self.held.len() == 1,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the position is between two characters of a string.
+    fn is_in_text(&self) -> bool {
+        matches!(self.state, State::String(_)) && self.unit == self.held.len()
     }
 
     /// The open brackets around the current string value, if the position is in one.
     pub(crate) fn open_string(&self) -> Option<&[u8]> {
-        matches!(self.state, State::String(Quoted { key: false, .. })).then_some(&self.stack)
+        let value = matches!(self.state, State::String(Quoted { key: false, .. }));
+        (value && self.is_in_text()).then_some(&self.stack)
     }
 
     /// Returns whether the quote that ends the open string is damaged: it is unknown where the string was to end.
     pub(crate) fn is_misquoted(&self) -> bool {
-        let (State::String(quoted) | State::OwnClosing(quoted, _)) = self.state else { return false };
-        let text = self.out.text.trim_end();
+        let State::String(quoted) = self.state else { return false };
+        if !self.is_in_text() && quoted.quote != Quote::Own {
+            return false;
+        }
+        let text = format!("{}{}", self.out.text, String::from_utf8_lossy(&self.held[..self.unit]));
+        let text = text.trim_end();
         match quoted.quote {
             Quote::Single => true,
             Quote::Double => {
@@ -245,9 +256,7 @@ impl Transducer {
     /// Ends the string of [`Transducer::open_string`].
     pub(crate) fn close_string(&mut self) {
         if let State::String(quoted) = self.state {
-            self.end_surrogate(self.at);
-            self.out.put(b'"');
-            self.end_string(quoted);
+            self.close_quote(quoted);
         }
     }
 
@@ -268,15 +277,15 @@ impl Transducer {
                 i += run;
                 continue;
             }
-            if let State::String(quoted) = self.state {
+            if let State::String(quoted) = self.state
+                && self.is_in_text()
+            {
                 let mut mask = quoted.quote.stops();
                 if markers {
                     mask |= Stops::STRING_MARKER;
                 }
                 let rest = &input[i..];
                 let run = match quoted {
-                    // Reports must not depend on how the text was split.
-                    _ if self.surrogate.is_some() => flags.run(rest, mask).min(1),
                     Quoted { quote: Quote::Python { raw: false, .. }, key: false } => {
                         lane::python(rest, flags, mask, markers)
                     }
@@ -313,7 +322,17 @@ impl Transducer {
     fn give_up(&mut self) {
         let string = self.in_string();
         self.broken = Some(self.at);
-        self.surrogate = None;
+        let written = match self.state {
+            State::Word { .. } => self.unit,
+            State::QuoteEnd(_) => {
+                self.held[self.unit] = b'"';
+                0
+            }
+            _ => 0,
+        };
+        self.out.put_all(&self.held[written..]);
+        self.held.clear();
+        self.unit = 0;
         self.escapes.meaning = Meaning::Settled;
         self.state = State::Loose { depth: self.stack.len(), string, escape: false };
         self.out.settle();
@@ -333,7 +352,8 @@ impl Transducer {
         self.stack.push(byte);
         self.key_shown = false;
         let object = matches!(byte, b'{' | CALL | ROUND);
-        self.out.put_stable(if object { b'{' } else { b'[' });
+        self.out.put(if object { b'{' } else { b'[' });
+        self.out.settle();
         self.state = if object { State::FirstKey } else { State::FirstElement };
         true
     }
@@ -407,34 +427,11 @@ impl Transducer {
                 byte == b'>'
             }
             State::AfterValue => self.after_value(byte, at),
-            State::String(quoted) => self.special(quoted, byte, at),
-            State::Escape(quoted) => self.escape(quoted, byte, at),
-            State::Unicode(quoted, count, digits) => self.unicode(quoted, count, digits, byte, at),
+            State::String(quoted) => self.string_byte(quoted, byte, at),
             State::QuoteEnd(quoted) => self.quote_end(quoted, byte, at),
-            State::Opening(quoted, count) => self.opening(quoted, count, byte),
-            State::Closing(quoted, count) => self.closing(quoted, count, byte),
-            State::Octal(quoted, count, value) => self.octal(quoted, count, value, byte),
-            State::Hex(quoted, missing, value) => self.hex(quoted, missing, value, byte, at),
-            State::OwnOpening(quoted, count) => self.own_opening(quoted, count, byte),
-            State::OwnClosing(quoted, count) => self.own_closing(quoted, count, byte),
-            State::Number(number, length) => self.number(number, length, byte),
-            State::Word { key: false } if self.dialect != Dialect::PythonCall => self.word(byte, at),
-            State::Word { key } => {
-                if self.in_word(key, byte) {
-                    if self.out.marked().len() > PENDING {
-                        return self.refuse();
-                    }
-                    self.out.put(byte);
-                    return true;
-                }
-                match byte {
-                    b'"' | b'\'' if self.dialect == Dialect::PythonCall => self.prefixed(key, byte, at),
-                    _ => {
-                        self.end_word(key, at);
-                        false
-                    }
-                }
-            }
+            State::Opening(quoted) => self.opening(quoted, byte),
+            State::OwnOpening(quoted) => self.own_opening(quoted, byte),
+            State::Word { key } => self.word(key, byte, at),
             State::Loose { .. } => self.loose(&[byte]) > 0,
             State::Done => false,
         }
@@ -497,24 +494,25 @@ impl Transducer {
     pub(crate) fn cut(&mut self, at: usize) -> Cut {
         self.out.end_character();
         self.at = at;
+        let mut dropped = match self.state {
+            State::Word { .. } | State::Colon => !self.held.is_empty(),
+            State::String(Quoted { quote: Quote::Own, .. }) => false,
+            State::String(_) => !self.is_in_text() && self.held[self.unit] == b'\\',
+            // An unfinished word after it, whose meaning is unknown.
+            State::QuoteEnd(_) => self.at_call() && !self.word_after_quote().is_empty(),
+            _ => false,
+        };
         match self.state {
-            State::Escape(_) | State::Unicode(..) => self.cut_escapes(self.out.mark),
-            State::String(_) => self.cut_escapes(self.out.text.len()),
-            State::Number(number, _) if number.is_whole() => self.end_value(),
-            State::Word { key: false } if self.is_scalar() => self.end_text(at),
-            State::Word { key: false } if self.stack.is_empty() => self.give_up(),
-            State::QuoteEnd(quoted)
-                if self.at_call() && !self.out.text[self.out.mark + 1..].trim_ascii().is_empty() =>
-            {
-                // An unfinished word after it, whose meaning is unknown.
-                let word = self.out.text.split_off(self.out.mark + 1);
-                self.end_string(quoted);
-                self.out.text.push_str(&word);
+            State::String(quoted) if self.escapes.is_held() => self.end_text_of(quoted),
+            State::Word { key: false } if self.is_scalar() => {
+                dropped = false;
+                self.end_text(at);
             }
-            State::QuoteEnd(quoted) => self.end_string(quoted),
-            State::Opening(quoted, 2..) => {
-                self.close_quotes(quoted);
-                self.end_string(quoted);
+            State::Word { key: false } if self.stack.is_empty() => self.give_up(),
+            State::QuoteEnd(quoted) => self.close_quote(quoted),
+            State::Opening(quoted) if self.held.len() > 1 => {
+                self.held.truncate(1);
+                self.close_quote(quoted);
             }
             _ => {}
         }
@@ -532,8 +530,11 @@ impl Transducer {
             self.state = State::Done;
             return Cut::Broken;
         }
-        let string = self.state.in_value_string();
-        let dropped = !self.out.text[self.out.stable..].trim_matches([',', ' ', '\t', '\r', '\n']).is_empty();
+        let string =
+            matches!(self.state, State::String(Quoted { key: false, .. }) | State::Opening(Quoted { key: false, .. }));
+        self.held.clear();
+        self.unit = 0;
+        dropped |= !self.out.text[self.out.stable..].trim_matches([',', ' ', '\t', '\r', '\n']).is_empty();
         self.out.drop_pending();
         if string {
             self.out.text.push('"');

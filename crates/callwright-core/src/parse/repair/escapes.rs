@@ -15,8 +15,6 @@
 //! After that, escapes are escapes, and an invalid one is just a backslash: source code of several lines with `\d` in a
 //! pattern keeps its line breaks. Valid JSON is never changed, except the path of a drive with single backslashes.
 
-use super::output::Output;
-
 /// Number of bytes of the string for which an escape is held.
 pub(super) const SHORT: usize = 64;
 const LONG: usize = 1024;
@@ -35,23 +33,18 @@ pub(super) struct Escapes {
 pub(super) enum Meaning {
     /// No evidence yet.
     Fresh,
-    /// Undecided; nothing is shown from the first escape on.
-    Held(Held),
+    /// Undecided; the string is held from the first escape on.
+    Held {
+        /// Number of bytes of the string since then, including that escape.
+        count: usize,
+        limit: usize,
+        /// If the string begins like a path with a drive, the position of its backslash in the text.
+        drive: Option<usize>,
+    },
     /// They are escapes.
     Settled,
     /// They are backslashes.
     Literal,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Held {
-    /// Position of the first escape in the output.
-    pub from: usize,
-    /// Number of bytes of the string since then, including that escape.
-    count: usize,
-    limit: usize,
-    /// Whether the string begins like a path with a drive, and the position of its backslash in the text.
-    drive: Option<usize>,
 }
 
 /// The beginning of the string.
@@ -93,10 +86,9 @@ impl Escapes {
         self.opening = Opening::Start;
     }
 
-    /// Returns whether nothing of the string is held.
     #[inline]
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.meaning, Meaning::Held(_))
+        matches!(self.meaning, Meaning::Held { .. })
     }
 
     /// Bytes of the string outside escapes.
@@ -108,9 +100,9 @@ impl Escapes {
 
     #[inline]
     fn count(&mut self, bytes: usize) {
-        if let Meaning::Held(held) = &mut self.meaning {
-            held.count += bytes;
-            if held.count > held.limit {
+        if let Meaning::Held { count, limit, .. } = &mut self.meaning {
+            *count += bytes;
+            if count > limit {
                 self.meaning = Meaning::Settled;
             }
         }
@@ -125,13 +117,22 @@ impl Escapes {
         }
     }
 
-    /// An escape of one character, whose backslash is at `mark` in the output and at `at` in the text.
-    #[inline]
-    pub(super) fn weigh(&mut self, byte: u8, mark: usize, at: usize) {
-        let hold = |limit, drive| Meaning::Held(Held { from: mark, count: 2, limit, drive });
+    /// A part of the string, read as one, which begins at offset `at`.
+    pub(super) fn weigh(&mut self, part: &[u8], at: usize) {
+        match *part {
+            [b'\\', b'u', ..] | [..0x20] => self.settle(),
+            [b'\\', byte, ..] => self.escape(byte, at),
+            [b'\\'] => self.impossible(),
+            _ => self.pass(part),
+        }
+    }
+
+    /// An escape of one character, whose backslash is at offset `at`.
+    fn escape(&mut self, byte: u8, at: usize) {
         let opening = std::mem::replace(&mut self.opening, Opening::Other);
+        let hold = |limit, drive| Meaning::Held { count: 2, limit, drive };
         match (&mut self.meaning, byte) {
-            (Meaning::Settled | Meaning::Literal, _) => {}
+            (Meaning::Settled | Meaning::Literal, _) | (_, b'\'') => {}
             (_, b'"') => self.count(2),
             (Meaning::Fresh, b'\\') if opening == Opening::Start => self.meaning = hold(LONG, None),
             (_, b'\\' | b'/') => self.settle(),
@@ -140,74 +141,34 @@ impl Escapes {
                 let long = drive.is_some() || matches!(byte, b'b' | b'f');
                 self.meaning = hold(if long { LONG } else { SHORT }, drive);
             }
-            (Meaning::Held(held), _) => {
+            (Meaning::Held { limit, .. }, _) => {
                 if matches!(byte, b'b' | b'f') {
-                    held.limit = LONG;
+                    *limit = LONG;
                 }
                 self.count(2);
             }
         }
     }
 
-    /// The output for the byte after a literal backslash; `None` if it is an escape nevertheless.
-    pub(super) fn after_literal_backslash(&self, byte: u8) -> Option<&'static str> {
-        match (self.meaning, byte) {
-            (Meaning::Literal, b'"' | b'\'') => None,
-            // Both at once: a quote after them ends the string.
-            (Meaning::Literal, b'\\') => Some("\\\\\\"),
-            (Meaning::Literal, _) => Some(""),
-            _ => None,
-        }
-    }
-
-    /// An invalid escape, whose backslash is at the mark.
-    pub(super) fn impossible(&mut self, out: &mut Output) {
+    /// An invalid escape.
+    fn impossible(&mut self) {
         self.opening = Opening::Other;
-        match self.meaning {
-            Meaning::Settled | Meaning::Literal => {}
-            Meaning::Fresh => self.meaning = Meaning::Literal,
-            Meaning::Held(held) => {
-                let text = literal(&out.text[held.from..out.mark]);
-                out.text.replace_range(held.from..out.mark, &text);
-                out.mark = held.from + text.len();
-                self.meaning = Meaning::Literal;
-            }
+        if self.meaning != Meaning::Settled {
+            self.meaning = Meaning::Literal;
         }
     }
 
-    /// The string or its text has ended. If the held text is a path, returns where it is in the output, and the backslash of
-    /// the drive in the text.
+    /// The string or its text has ended. If the held text is a path, returns the place of its drive's backslash.
     #[inline]
-    pub(super) fn end(&mut self, out: &Output) -> Option<(usize, usize)> {
-        let Meaning::Held(held) = std::mem::replace(&mut self.meaning, Meaning::Settled) else { return None };
-        let at = held.drive.filter(|_| is_path(&out.text[held.from..]))?;
-        Some((held.from, at))
+    pub(super) fn end(&mut self, held: &[u8]) -> Option<usize> {
+        let Meaning::Held { drive, .. } = std::mem::replace(&mut self.meaning, Meaning::Settled) else { return None };
+        drive.filter(|_| is_path(&String::from_utf8_lossy(held)))
     }
 }
 
-/// The output with literal backslashes.
-pub(super) fn literal(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 16);
-    let mut characters = text.chars();
-    while let Some(character) = characters.next() {
-        out.push(character);
-        if character == '\\' {
-            match characters.next() {
-                Some('"') => out.push('"'),
-                Some('\\') => out.push_str("\\\\\\"),
-                other => out.extend(['\\'].into_iter().chain(other)),
-            }
-        }
-    }
-    out
-}
-
-/// Returns whether the text after the drive's colon is a path rather than several lines: `\new\table`. The closing
-/// quote may follow it.
+/// Returns whether the text after the drive's colon is a path rather than several lines: `\new\table`.
 fn is_path(text: &str) -> bool {
-    let text = text.trim_ascii_end();
-    let text = text.strip_suffix('"').unwrap_or(text);
-    text.split('\\').skip(1).all(|name| {
+    text.trim_ascii_end().split('\\').skip(1).all(|name| {
         let strange = name.contains([':', '*', '?', '"', '<', '>', '|']) || name.matches(' ').count() > SPACES;
         // A line break before an empty or indented line.
         let blank = matches!(name, "n" | "r" | "t") || name.chars().nth(1) == Some(' ');

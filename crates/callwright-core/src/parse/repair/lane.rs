@@ -4,8 +4,8 @@
 //! anything irregular is left to the byte-by-byte machine.
 
 use super::escapes::{Meaning, Opening, SHORT as WAIT};
-use super::number::Number;
 use super::state::{Quote, Quoted, State};
+use super::word::number;
 use super::{DEPTH, Dialect, PENDING, Stops, Transducer};
 
 /// A string that is a value.
@@ -29,7 +29,7 @@ struct Lane<'l> {
 /// its length. Stops where [`Transducer::feed`] does.
 pub(super) fn run(machine: &mut Transducer, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
     let plain =
-        !machine.stack.is_empty() && machine.surrogate.is_none() && machine.out.utf8.is_empty() && !machine.key_shown;
+        !machine.stack.is_empty() && machine.held.is_empty() && machine.out.utf8.is_empty() && !machine.key_shown;
     let other_string =
         matches!(machine.state, State::String(quoted) if quoted.key || !matches!(quoted.quote, Quote::Double));
     let escapes = matches!(machine.escapes.meaning, Meaning::Fresh | Meaning::Settled);
@@ -243,21 +243,6 @@ pub(super) fn python(bytes: &[u8], flags: &Stops, mask: u8, markers: bool) -> us
             _ => return i,
         }
     }
-}
-
-/// Length of the number at the beginning; 0 if it is incomplete.
-fn number(bytes: &[u8]) -> usize {
-    let mut number = match bytes[0] {
-        b'-' => Number::Minus,
-        b'0' => Number::Zero,
-        _ => Number::Integer,
-    };
-    let mut length = 1;
-    while let Some(next) = bytes.get(length).and_then(|&byte| number.next(byte)) {
-        number = next;
-        length += 1;
-    }
-    if number.is_whole() { length } else { 0 }
 }
 
 /// Length of the word at the beginning, if it is a JSON literal.

@@ -3,14 +3,12 @@
 use super::PENDING;
 use crate::parse::text::Utf8;
 
-/// What was written; the end of it may still change.
+/// What was written; the end of it may still be dropped.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub text: String,
     /// Length of the part that is final.
     pub stable: usize,
-    /// Start of undecided text: a word, an escape, a closing quote. Never before `stable`.
-    pub mark: usize,
     pub utf8: Utf8,
 }
 
@@ -29,12 +27,6 @@ impl Output {
         self.utf8.push(bytes, &mut self.text);
     }
 
-    #[inline]
-    pub(super) fn put_stable(&mut self, byte: u8) {
-        self.put(byte);
-        self.settle();
-    }
-
     /// White space between tokens; a run of it that waits for a token is bounded.
     #[inline]
     pub(super) fn put_blank(&mut self, byte: u8) {
@@ -47,19 +39,11 @@ impl Output {
     pub(super) fn put_char(&mut self, character: char) {
         match character {
             '"' | '\\' => self.text.extend(['\\', character]),
-            '\0'..' ' => self.put_control(character as u8),
+            '\n' => self.text.push_str("\\n"),
+            '\r' => self.text.push_str("\\r"),
+            '\t' => self.text.push_str("\\t"),
+            '\0'..' ' => self.text.push_str(&format!("\\u{:04x}", u32::from(character))),
             _ => self.text.push(character),
-        }
-    }
-
-    /// A control character of a string.
-    pub(super) fn put_control(&mut self, byte: u8) {
-        self.end_character();
-        match byte {
-            b'\n' => self.text.push_str("\\n"),
-            b'\r' => self.text.push_str("\\r"),
-            b'\t' => self.text.push_str("\\t"),
-            _ => self.text.push_str(&format!("\\u{byte:04x}")),
         }
     }
 
@@ -83,21 +67,5 @@ impl Output {
 
     pub(super) fn drop_pending(&mut self) {
         self.text.truncate(self.stable);
-    }
-
-    /// What comes from here on is undecided.
-    #[inline]
-    pub(super) fn set_mark(&mut self) {
-        self.end_character();
-        self.mark = self.text.len();
-    }
-
-    /// Returns what is undecided.
-    pub(super) fn marked(&self) -> &str {
-        &self.text[self.mark..]
-    }
-
-    pub(super) fn drop_marked(&mut self) {
-        self.text.truncate(self.mark);
     }
 }

@@ -1,7 +1,6 @@
 //! Where a transducer is in its value.
 
 use super::Stops;
-use super::number::Number;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
@@ -15,31 +14,19 @@ pub(super) enum State {
     FirstKey,
     /// A key must follow a comma.
     Key,
+    /// After a key. A parameter's name in a call is still held.
     Colon,
     /// After an `=` instead of a colon, which may be the beginning of `=>`.
     Arrow,
     AfterValue,
     String(Quoted),
-    Escape(Quoted),
-    /// In `\uXXXX`, with the digits so far.
-    Unicode(Quoted, u8, u16),
-    /// After a quote that closes a single-quoted string unless more of the string follows.
+    /// After a held quote that closes a string unless more of the string follows.
     QuoteEnd(Quoted),
-    /// After this number of quotes that may begin a string in Python.
-    Opening(Quoted, u8),
-    /// After this number of quotes that may end a triple-quoted string.
-    Closing(Quoted, u8),
-    /// In Python's `\123`, with the digits so far.
-    Octal(Quoted, u8, u16),
-    /// In Python's `\x41` or `\U00000041`: the number of missing digits, and the value so far.
-    Hex(Quoted, u8, u32),
-    /// After this many bytes of the dialect's own quote, before a string or key.
-    OwnOpening(Quoted, usize),
-    /// The same inside one.
-    OwnClosing(Quoted, usize),
-    /// With its length, up to the one from which on it is sent as it comes.
-    Number(Number, u8),
-    /// An unquoted word: a key, or a value.
+    /// After one or two held quotes that may begin a string in Python.
+    Opening(Quoted),
+    /// In the dialect's own quote before a string.
+    OwnOpening(Quoted),
+    /// An unquoted word, which is held: a key, or a value.
     Word {
         key: bool,
     },
@@ -50,39 +37,6 @@ pub(super) enum State {
         escape: bool,
     },
     Done,
-}
-
-impl State {
-    #[inline]
-    pub(super) fn in_string(&self) -> bool {
-        matches!(
-            self,
-            State::String(_)
-                | State::Escape(_)
-                | State::Unicode(..)
-                | State::Opening(_, 1)
-                | State::Closing(..)
-                | State::Octal(..)
-                | State::Hex(..)
-                | State::OwnClosing(..)
-                | State::Loose { string: true, .. }
-        )
-    }
-
-    /// Returns whether the position is in a string that is a value, past its quotes.
-    pub(super) fn in_value_string(&self) -> bool {
-        matches!(
-            self,
-            State::String(Quoted { key: false, .. })
-                | State::Escape(Quoted { key: false, .. })
-                | State::Unicode(Quoted { key: false, .. }, ..)
-                | State::Opening(Quoted { key: false, .. }, _)
-                | State::Closing(Quoted { key: false, .. }, _)
-                | State::Octal(Quoted { key: false, .. }, ..)
-                | State::Hex(Quoted { key: false, .. }, ..)
-                | State::OwnClosing(Quoted { key: false, .. }, _)
-        )
-    }
 }
 
 /// What kind of string it is.

@@ -2,143 +2,195 @@
 //!
 //! Where such a text ends is only known at the next comma, closing bracket or line break, so it is held until then.
 
-use super::number::Number;
 use super::state::State;
 use super::{Dialect, PENDING, ROUND, Transducer, python, quoted_json};
 use crate::parse::event::RepairKind;
 
-/// Length of a number from which on it is sent as it comes, and can no longer be the beginning of a text.
-pub(super) const LONG: u8 = 64;
+/// Length of a number from which on it is shown as it comes, and can no longer be the beginning of a text.
+const LONG: usize = 64;
 
 /// Names of values that JSON cannot write.
 const UNWRITABLE: [&str; 4] = ["NaN", "Infinity", "-Infinity", "undefined"];
 
 impl Transducer {
-    /// A digit or a minus begins a number; in Python nothing else.
-    pub(super) fn begin_number(&mut self, byte: u8) -> bool {
-        let number = match byte {
-            b'-' => Number::Minus,
-            b'0' => Number::Zero,
-            _ => Number::Integer,
-        };
-        self.out.set_mark();
-        let length = if self.dialect == Dialect::PythonCall { LONG } else { 1 };
-        self.put_number(number, length, byte);
+    pub(super) fn begin_word(&mut self, byte: u8, key: bool) -> bool {
+        self.state = State::Word { key };
+        self.continue_word(byte, key);
         true
     }
 
-    /// A byte in or after a number.
-    pub(super) fn number(&mut self, number: Number, length: u8, byte: u8) -> bool {
-        match number.next(byte) {
-            Some(next) => {
-                self.put_number(next, length.saturating_add(1).min(LONG), byte);
-                true
-            }
-            None if self.dialect == Dialect::PythonCall => self.python_number(number, byte),
-            None if length < LONG && !self.ends_word(byte) && !self.breaks_word(byte) => {
-                self.out.put(byte);
-                self.state = State::Word { key: false };
-                true
-            }
-            None if number.is_whole() => {
-                self.end_value();
-                false
-            }
-            None => self.refuse(),
+    /// Holds another byte of a word. A number that can no longer be the beginning of a text is shown so far; `unit` is the
+    /// end of that part.
+    fn continue_word(&mut self, byte: u8, key: bool) {
+        self.held.push(byte);
+        let length = self.held.len();
+        if key || self.dialect != Dialect::PythonCall && length < LONG {
+            return;
         }
-    }
-
-    fn put_number(&mut self, number: Number, length: u8, byte: u8) {
-        self.out.put(byte);
-        if length == LONG && number.is_whole() {
+        // A long number is not read again for each digit.
+        let goes_on = length > LONG && self.unit + 1 == length && byte.is_ascii_digit();
+        if goes_on || length <= PENDING && number(&self.held) == length {
+            self.out.put_all(&self.held[self.unit..]);
             self.out.settle();
+            self.unit = length;
         }
-        self.state = State::Number(number, length);
     }
 
     /// Returns whether a value without quotes may begin with this byte.
     pub(super) fn begins_word(&self, byte: u8) -> bool {
         match self.dialect {
-            Dialect::PythonCall => byte.is_ascii_alphabetic(),
-            _ => byte.is_ascii_alphanumeric() || byte >= 0x80 || b"_$@#/~.+%&".contains(&byte),
+            Dialect::PythonCall => byte.is_ascii_alphanumeric() || b"+-.".contains(&byte),
+            _ => byte.is_ascii_alphanumeric() || byte >= 0x80 || b"_$@#/~.+-%&".contains(&byte),
         }
     }
 
-    /// Returns whether the byte ends a value without quotes.
-    fn ends_word(&self, byte: u8) -> bool {
+    /// Returns whether the byte belongs to the held word, which is a key if `key`.
+    fn in_word(&self, key: bool, byte: u8) -> bool {
+        let word = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'.');
+        match self.dialect {
+            Dialect::Own { bare_keys: true, .. } if key => self.in_bare_key(byte),
+            Dialect::PythonCall if key => word || byte >= 0x80,
+            Dialect::PythonCall if self.held[0].is_ascii_alphabetic() => word,
+            Dialect::PythonCall => match byte {
+                b'+' | b'-' => matches!(self.held.last(), Some(b'e' | b'E')),
+                _ => byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'e' | b'E'),
+            },
+            _ if key => word,
+            _ => {
+                // What came before these is no text without quotes.
+                !self.ends_text(byte)
+                    && !matches!(byte, b'"' | b'{' | b'[' | b'`' | b'<' | b'|')
+                    && !self.begins_quote(byte)
+            }
+        }
+    }
+
+    fn ends_text(&self, byte: u8) -> bool {
         matches!(byte, b',' | b'}' | b']' | b'\n' | b'\r') || byte == b')' && self.stack.contains(&ROUND)
     }
 
-    /// Returns whether the byte shows that what came is no text without quotes.
-    fn breaks_word(&self, byte: u8) -> bool {
-        matches!(byte, b'"' | b'{' | b'[' | b'`' | b'<' | b'|') || self.begins_quote(byte)
+    pub(super) fn in_bare_key(&self, byte: u8) -> bool {
+        byte >= b' ' && !b":=,{}[]\"".contains(&byte) && !self.begins_quote(byte)
     }
 
-    /// A byte of a value without quotes.
-    pub(super) fn word(&mut self, byte: u8, at: usize) -> bool {
-        if self.ends_word(byte) {
-            self.end_text(at);
-            return false;
+    /// A byte in or after a word.
+    pub(super) fn word(&mut self, key: bool, byte: u8, at: usize) -> bool {
+        // A number may be of any length.
+        let too_long = self.held.len() > PENDING && (key || !byte.is_ascii_digit());
+        if self.in_word(key, byte) && !too_long {
+            self.continue_word(byte, key);
+            return true;
         }
-        let too_long = self.out.marked().len() > PENDING;
-        if too_long || self.breaks_word(byte) {
-            if self.is_scalar() {
-                self.end_text(at);
-                return false;
-            }
-            return self.refuse();
+        let python = self.dialect == Dialect::PythonCall;
+        match byte {
+            b'"' | b'\'' if python => return self.prefixed(key, byte, at),
+            _ if !key && !python && self.ends_text(byte) => self.end_text(at),
+            _ if key && too_long || !key && !self.is_scalar() => self.give_up(),
+            _ => self.end_word(key, at),
         }
-        self.out.put(byte);
-        true
+        false
+    }
+
+    pub(super) fn end_word(&mut self, key: bool, at: usize) {
+        if !key {
+            return self.end_text(at);
+        }
+        self.parameters.word_end = at;
+        self.state = State::Colon;
+        if self.at_call() {
+            return;
+        }
+        let word = String::from_utf8_lossy(&self.held).into_owned();
+        let bare = matches!(self.dialect, Dialect::Own { bare_keys: true, .. });
+        if bare || self.depart(RepairKind::UnquotedKey, at.saturating_sub(word.len())) {
+            self.held.clear();
+            self.out.text.push_str(&quoted_json(word.trim_end()));
+        }
     }
 
     /// Returns whether the held word is a literal or a number.
     pub(super) fn is_scalar(&self) -> bool {
-        let word = self.out.marked().trim_ascii_end();
-        matches!(word, "true" | "false" | "null") || python::literal(word).is_some() || is_number(word)
+        self.is_json_scalar() || self.scalar(String::from_utf8_lossy(&self.held).trim_ascii_end()).is_some()
+    }
+
+    /// Returns whether it is one of JSON, as it usually is.
+    fn is_json_scalar(&self) -> bool {
+        matches!(&self.held[..], b"true" | b"false" | b"null") || number(&self.held) == self.held.len()
+    }
+
+    /// The word in JSON, if it is a literal or a number, and whether that is a repair.
+    pub(super) fn scalar(&self, word: &str) -> Option<(Option<RepairKind>, String)> {
+        if matches!(word, "true" | "false" | "null") || is_number(word) {
+            return Some((None, word.to_owned()));
+        }
+        match python::literal(word) {
+            Some(literal) => Some((self.is_json().then_some(RepairKind::PythonLiteral), literal.to_owned())),
+            None if self.dialect == Dialect::PythonCall => Some((None, python_number(word)?)),
+            None => None,
+        }
     }
 
     /// The held value has ended before offset `at`.
     pub(super) fn end_text(&mut self, at: usize) {
-        self.out.end_character();
-        let written = self.out.marked().to_owned();
-        let word = written.trim_ascii_end();
-        if matches!(word, "true" | "false" | "null") || is_number(word) {
+        if self.is_json_scalar() {
+            self.out.put_all(&self.held[std::mem::take(&mut self.unit)..]);
+            self.held.clear();
             return self.end_value();
         }
-        let (kind, text) = match python::literal(word) {
-            Some(literal) => (RepairKind::PythonLiteral, literal.to_owned()),
-            None if is_text(word) => (RepairKind::UnquotedString, quoted_json(word)),
-            None => return self.give_up(),
-        };
-        if (kind == RepairKind::UnquotedString || self.is_json())
-            && !self.depart(kind, at.saturating_sub(written.len()))
-        {
-            return;
+        let written = String::from_utf8_lossy(&self.held).into_owned();
+        let word = written.trim_ascii_end();
+        let is_text = || self.dialect != Dialect::PythonCall && self.unit == 0 && is_text(word);
+        let text = || is_text().then(|| (Some(RepairKind::UnquotedString), quoted_json(word)));
+        let Some((kind, text)) = self.scalar(word).or_else(text) else { return self.give_up() };
+        if kind.is_none_or(|kind| self.depart(kind, at.saturating_sub(written.len()))) {
+            self.held.clear();
+            self.out.text.push_str(&text[std::mem::take(&mut self.unit)..]);
+            self.out.text.push_str(&written[word.len()..]);
+            self.end_value();
         }
-        self.out.drop_marked();
-        self.out.text.push_str(&text);
-        self.out.text.push_str(&written[word.len()..]);
-        self.end_value();
     }
 }
 
-/// Returns whether this is a number in JSON.
-fn is_number(word: &str) -> bool {
-    let begin = match word.as_bytes() {
-        [b'-', ..] => Number::Minus,
-        [b'0', ..] => Number::Zero,
-        [b'1'..=b'9', ..] => Number::Integer,
-        _ => return false,
-    };
-    word.bytes().skip(1).try_fold(begin, Number::next).is_some_and(Number::is_whole)
+/// Length of the JSON number at the beginning; 0 if it is incomplete.
+pub(super) fn number(bytes: &[u8]) -> usize {
+    let digits = |from: usize| bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
+    let minus = usize::from(bytes.first() == Some(&b'-'));
+    let integer = if bytes.get(minus) == Some(&b'0') { 1 } else { digits(minus) };
+    let (mut at, mut whole) = (minus + integer, integer > 0);
+    if bytes.get(at) == Some(&b'.') {
+        whole &= digits(at + 1) > 0;
+        at += 1 + digits(at + 1);
+    }
+    if whole && matches!(bytes.get(at), Some(b'e' | b'E')) {
+        at += 1 + usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
+        whole = digits(at) > 0;
+        at += digits(at);
+    }
+    if whole { at } else { 0 }
 }
 
-/// Returns whether the word may be a text. Code, a comment, another member or a quote without its partner shows that
-/// something else was meant, or that it is unknown where the text ends.
+fn is_number(word: &str) -> bool {
+    !word.is_empty() && number(word.as_bytes()) == word.len()
+}
+
+/// A number of Python in JSON.
+fn python_number(word: &str) -> Option<String> {
+    let (minus, word) = match word.strip_prefix('-') {
+        Some(word) => ("-", word),
+        None => ("", word.strip_prefix('+').unwrap_or(word)),
+    };
+    let zero = |missing| if missing { "0" } else { "" };
+    let digits = word.replace('_', "");
+    let number = format!("{minus}{}{digits}{}", zero(digits.starts_with('.')), zero(digits.ends_with('.')));
+    is_number(&number).then_some(number)
+}
+
+/// Returns whether the word may be a text. Code, a comment, another member, an unfinished number or a quote without its
+/// partner shows that something else was meant, or that it is unknown where the text ends.
 fn is_text(word: &str) -> bool {
     let called = word.as_bytes().windows(2).any(|pair| pair[0].is_ascii_alphanumeric() && pair[1] == b'(');
     let member = word.ends_with(':') || word.contains(": ") || word.contains(":\t");
     let other = word.ends_with('\'') || word.starts_with("//") || word.starts_with("/*") || UNWRITABLE.contains(&word);
-    word.contains(char::is_alphanumeric) && !called && !member && !other
+    let unfinished = is_number(&format!("{word}0"));
+    word.contains(char::is_alphanumeric) && !called && !member && !other && !unfinished
 }
