@@ -128,8 +128,8 @@ pub struct ModelEntry {
     pub call_threshold: Option<f64>,
     /// Likewise, the probability of a call below which an answer has none.
     pub no_call_below: Option<f64>,
-    /// Whether prompts say after a result which question it answers: the model overlooks results in the place that its template gives
-    /// them, and makes the calls again.
+    /// Whether prompts ask for an answer after a result: the model overlooks results in the place that its template gives them, and
+    /// makes the calls again.
     pub ask_for_answers: bool,
     /// LoRA adapters that belong to the model.
     pub lora: Vec<LoraAdapter>,

@@ -71,10 +71,9 @@ fn a_file_has_the_settings_of_its_entry_wherever_it_lies() {
 
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn a_prompt_says_which_question_a_result_answers_if_the_entry_asks_for_it() {
+fn a_prompt_asks_for_an_answer_after_a_result_if_the_entry_says_so() {
     let home = tempfile::tempdir().unwrap();
     copy(home.path(), "here.gguf");
-    let long = "x".repeat(500);
     let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "warmth", "arguments": "{}"}});
     let changing = json!({"id": "e", "type": "function", "function": {"name": "heat", "arguments": "{}"}});
     let tools = json!([{"name": "warmth"}, {"name": "heat", "x-effect": "write"}]);
@@ -85,7 +84,7 @@ fn a_prompt_says_which_question_a_result_answers_if_the_entry_asks_for_it() {
         {"role": "assistant", "content": null, "tool_calls": [call("a"), call("b")]},
         result("a", "3 degrees"), result("b", "4 degrees"),
         {"role": "assistant", "content": "No."},
-        {"role": "user", "content": long},
+        {"role": "user", "content": "And now?"},
         {"role": "assistant", "content": null, "tool_calls": [call("c")]}, result("c", "5 degrees"),
         {"role": "assistant", "content": null, "tool_calls": [call("d")]}, result("d", "{\"error\": \"no network\"}"),
         {"role": "assistant", "content": null, "tool_calls": [changing]}, result("e", "6 degrees"),
@@ -101,13 +100,13 @@ fn a_prompt_says_which_question_a_result_answers_if_the_entry_asks_for_it() {
         assert_eq!(ran.code, 0, "{}", ran.err);
         ran.out
     };
-    let explained = prompt("ask_for_answers = true");
-    let after = |result: &str| explained.split_once(result).unwrap().1.lines().nth(2).unwrap_or_default().to_owned();
-    assert_eq!(after("4 degrees"), "This is the result for the question: Is it warm?");
-    assert_eq!(after("5 degrees"), "This is the result for the user's question.");
     // After an error it would be wrong, and after a change it is not needed.
-    assert_eq!(explained.matches("This is the result").count(), 2, "{explained}");
-    assert!(!prompt("").contains("This is the result"));
+    let asked = prompt("ask_for_answers = true");
+    let results: Vec<&str> = asked.split("Now answer the question in words, with these results.").collect();
+    assert_eq!(results.len(), 3, "{asked}");
+    assert!(results[0].contains("4 degrees") && results[1].contains("5 degrees"), "{asked}");
+    assert!(results[2].contains("no network") && results[2].contains("6 degrees"), "{asked}");
+    assert!(!prompt("").contains("Now answer the question"));
 }
 
 #[test]
