@@ -92,7 +92,7 @@ fn a_chat_without_a_terminal_ends_with_the_calls_that_nothing_runs() {
     assert!(ran.err.contains("the run ended with calls that wait for their results: get_weather"), "{}", ran.err);
     assert!(ran.err.contains("/save FILE writes the conversation") && !ran.err.contains("--output"), "{}", ran.err);
     // Commands are obeyed; a message is not taken for the next one of the conversation.
-    assert!(ran.err.contains(", calls as ") && ran.err.contains("2 messages are in"), "{}", ran.err);
+    assert!(ran.err.contains(", calls in the format ") && ran.err.contains("2 messages are in"), "{}", ran.err);
     let end = "error: the chat ends before \"Thank you\": the calls before it wait for their results";
     assert!(ran.err.contains(end) && !ran.err.contains("messages are left"), "{}", ran.err);
     let given = ["run", "--execute", "--tools", TOOLS, "--tool-result", "get_weather=mild", "--messages"];

@@ -458,7 +458,7 @@ fn a_run_is_repeated_as_it_was_recorded() {
         command.args(["run", "--replay", "run.jsonl", &option]);
         if value.is_some_and(|value| value.starts_with('<')) {
             command.arg(match option.as_str() {
-                "--constrain" | "--other-forms" | "--flash-attn" => "off",
+                "--constrain" | "--other-forms" | "--flash-attn" | "--fit" => "off",
                 "--cache-type-k" | "--cache-type-v" => "f16",
                 "--context-policy" | "--images" => "error",
                 "--tool-result" => "get_weather=1",

@@ -32,7 +32,9 @@ impl Transducer {
         if goes_on || length <= PENDING && number(&self.held) == length {
             self.out.put_all(&self.held[self.unit..]);
             self.out.settle();
-            self.unit = length;
+            // More digits of a number without end would say nothing new.
+            self.held.truncate(PENDING);
+            self.unit = self.held.len();
         }
     }
 
@@ -180,6 +182,10 @@ fn python_number(word: &str) -> Option<String> {
         None => ("", word.strip_prefix('+').unwrap_or(word)),
     };
     let zero = |missing| if missing { "0" } else { "" };
+    // It would be a name.
+    if word.starts_with('_') {
+        return None;
+    }
     let digits = word.replace('_', "");
     let number = format!("{minus}{}{digits}{}", zero(digits.starts_with('.')), zero(digits.ends_with('.')));
     is_number(&number).then_some(number)
