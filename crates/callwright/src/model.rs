@@ -265,7 +265,8 @@ impl Model {
     }
 
     /// The GGUF; empty if a server runs the model.
-    pub fn path(&self) -> &Path {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

@@ -315,7 +315,8 @@ impl Session {
     }
 
     /// Returns what writes the prompts.
-    pub fn template(&self) -> &ChatTemplate {
+    #[cfg_attr(feature = "unstable", visibility::make(pub))]
+    pub(crate) fn template(&self) -> &ChatTemplate {
         self.prompts.writer.template(!self.tools.is_empty())
     }
 
