@@ -76,6 +76,7 @@ fn a_prompt_asks_for_an_answer_after_a_result_if_the_entry_says_so() {
     copy(home.path(), "here.gguf");
     let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "warmth", "arguments": "{}"}});
     let changing = json!({"id": "e", "type": "function", "function": {"name": "heat", "arguments": "{}"}});
+    let finding = json!({"id": "f", "type": "function", "function": {"name": "find_tools", "arguments": "{}"}});
     let tools = json!([{"name": "warmth"}, {"name": "heat", "x-effect": "write"}]);
     std::fs::write(home.path().join("tools.json"), tools.to_string()).unwrap();
     let result = |id: &str, text: &str| json!({"role": "tool", "tool_call_id": id, "content": text});
@@ -88,6 +89,7 @@ fn a_prompt_asks_for_an_answer_after_a_result_if_the_entry_says_so() {
         {"role": "assistant", "content": null, "tool_calls": [call("c")]}, result("c", "5 degrees"),
         {"role": "assistant", "content": null, "tool_calls": [call("d")]}, result("d", "{\"error\": \"no network\"}"),
         {"role": "assistant", "content": null, "tool_calls": [changing]}, result("e", "6 degrees"),
+        {"role": "assistant", "content": null, "tool_calls": [finding]}, result("f", "call heat"),
     ]);
     std::fs::write(home.path().join("messages.json"), conversation.to_string()).unwrap();
     let prompt = |settings: &str| {
@@ -100,7 +102,7 @@ fn a_prompt_asks_for_an_answer_after_a_result_if_the_entry_says_so() {
         assert_eq!(ran.code, 0, "{}", ran.err);
         ran.out
     };
-    // After an error it would be wrong, and after a change it is not needed.
+    // After an error it would be wrong; a change, and tools that were found, may be followed by another call.
     let asked = prompt("ask_for_answers = true");
     let results: Vec<&str> = asked.split("Now answer the question in words, with these results.").collect();
     assert_eq!(results.len(), 3, "{asked}");

@@ -5,6 +5,7 @@
 
 use super::context::Shown;
 use super::remarks;
+use super::select::FIND_TOOLS;
 use crate::message::{Arguments, Message, Role, ToolCall};
 use crate::tool::{Effect, EffectSource, Tool, Tools};
 use serde::de::IgnoredAny;
@@ -30,18 +31,20 @@ const ECHOED: usize = 80;
 
 /// Asks for an answer after results, for models that overlook them where their template has them, and make the same calls again.
 ///
-/// After a call that is known to change something they see that it is done, and what is left to do would be left out. After an error
-/// they would make up an answer.
+/// After a call that is known to change something they see that it is done, and what is left to do would be left out. Tools that were found
+/// are to be called. After an error they would make up an answer.
 pub(super) fn ask_for_answers(shown: &mut Shown, tools: &Tools) {
-    let changes = |call: &ToolCall| {
+    let goes_on = |call: &ToolCall| {
         let policy = tools.get(&call.name).map(|tool| &tool.policy);
-        policy.is_some_and(|policy| policy.effect != Effect::Read && policy.source != EffectSource::Default)
+        let changes =
+            policy.is_some_and(|policy| policy.effect != Effect::Read && policy.source != EffectSource::Default);
+        changes || call.name == FIND_TOOLS
     };
     let mut informs = false;
     let mut ends = Vec::new();
     for (index, message) in shown.messages.iter().enumerate() {
         match message.role {
-            Role::Assistant => informs = !message.tool_calls.iter().all(changes),
+            Role::Assistant => informs = !message.tool_calls.iter().all(goes_on),
             Role::Tool => informs &= !is_error(&message.content),
             _ => continue,
         }
