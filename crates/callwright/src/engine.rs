@@ -126,12 +126,13 @@ pub enum FlashAttention {
 }
 
 /// How the KV cache stores a number. Fewer bits need less memory, and lose some accuracy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub enum CacheType {
     F32,
+    #[default]
     F16,
     Bf16,
     Q8_0,

@@ -647,8 +647,7 @@ fn open(path: &Path, options: &mut LoadOptions) -> Result<LlamaModel> {
 /// Returns whether long prompts are read in another context than answers.
 fn moves(model: &Weights, options: &LoadOptions) -> bool {
     // Only for these types is flash attention the faster one: with 8 bits it takes four times as long.
-    let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
-    let (keys, values) = (kind(options.cache_type_k), kind(options.cache_type_v));
+    let (keys, values) = (options.cache_type_k.unwrap_or_default(), options.cache_type_v.unwrap_or_default());
     let fast = keys == values && matches!(keys, CacheType::F16 | CacheType::F32);
     options.flash_attention == FlashAttention::Auto && fast && model.size() >= SMALL && !model.is_recurrent()
 }
@@ -683,8 +682,12 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
     }
     // All that a state depends on.
     let gpu = options.is_on_gpu().then_some(options.gpu_layers);
-    let kind = |given: Option<CacheType>| given.unwrap_or(CacheType::F16);
-    let cell = (kind(options.cache_type_k), kind(options.cache_type_v), options.flash_attention, gpu);
+    let cell = (
+        options.cache_type_k.unwrap_or_default(),
+        options.cache_type_v.unwrap_or_default(),
+        options.flash_attention,
+        gpu,
+    );
     let file = crate::cache::fingerprint(path).ok().zip(weights::fingerprint(&options.lora));
     let file = file.map(|(model, adapters)| model + &adapters);
     let disk = options.prompt_cache.as_ref().zip(file).map(|(cache, file)| {

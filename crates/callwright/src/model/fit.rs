@@ -63,7 +63,7 @@ impl Sizes {
 
     /// Bytes of the KV cache for a token.
     fn token(&self, options: &LoadOptions) -> Option<u64> {
-        let bits = |kind: Option<CacheType>| kind.unwrap_or(CacheType::F16).half_bits();
+        let bits = |kind: Option<CacheType>| kind.unwrap_or_default().half_bits();
         // Keys and values are equally long.
         let of_f16 = 2 * CacheType::F16.half_bits();
         Some(self.attention.bytes(1)?.saturating_mul(bits(options.cache_type_k) + bits(options.cache_type_v)) / of_f16)

@@ -3,6 +3,7 @@
 use super::backend::because;
 use crate::engine::{CacheType, LoadOptions};
 use llama_cpp_2::context::params::{KvCacheType, LlamaContextParams};
+use llama_cpp_2::max_devices;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
@@ -33,13 +34,12 @@ pub(super) fn on_gpu(path: &Path, options: &mut LoadOptions, params: &mut LlamaM
     let smaller = (given == (None, None)).then_some((Some(CacheType::Q8_0), Some(CacheType::Q8_0)));
     let mut chosen: Option<(LlamaModelParams, _, u32)> = None;
     for types in std::iter::once(given).chain(smaller) {
-        let kind = |kind: Option<CacheType>| KvCacheType::from(kind.unwrap_or(CacheType::F16).ggml());
+        let kind = |kind: Option<CacheType>| KvCacheType::from(kind.unwrap_or_default().ggml());
         let context = options.context.and_then(|context| NonZeroU32::new(u32::try_from(context).ok()?));
         let mut context =
             LlamaContextParams::default().with_n_ctx(context).with_type_k(kind(types.0)).with_type_v(kind(types.1));
         let mut tried = LlamaModelParams::default().with_use_mmap(params.use_mmap()).with_use_mlock(params.use_mlock());
-        // SAFETY: it returns a number.
-        let mut left = vec![LEFT; unsafe { sys::llama_max_devices() }];
+        let mut left = vec![LEFT; max_devices()];
         let level = sys::GGML_LOG_LEVEL_ERROR;
         if let Ok(fitted) = Pin::new(&mut tried).fit_params(&path, &mut context, &mut left, LEAST, level) {
             let (room, more) = (fitted.n_ctx, layers(&tried));
@@ -54,9 +54,8 @@ pub(super) fn on_gpu(path: &Path, options: &mut LoadOptions, params: &mut LlamaM
     // What it has to say about a size that does not fit is not the reason of a later error.
     let _ = because("");
     let Some((fitted, types, room)) = chosen else { return };
-    let name = |kind: Option<CacheType>| {
-        serde_json::json!(kind.unwrap_or(CacheType::F16)).as_str().unwrap_or_default().to_owned()
-    };
+    let name =
+        |kind: Option<CacheType>| serde_json::json!(kind.unwrap_or_default()).as_str().unwrap_or_default().to_owned();
     let tensors = match fitted.tensor_buft_override_patterns().len() {
         0 => String::new(),
         some => format!(", and tensors of {some} kinds in the main memory, which only --fit does"),
